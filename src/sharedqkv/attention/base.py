@@ -1,0 +1,88 @@
+"""What every variant is: a module from hidden states to the tensors attention needs.
+
+Shape suffixes: B batch, L length, D model width, H heads, G key/value heads, K head size.
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from torch import Tensor, nn
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """What a variant is told about the model it sits in."""
+
+    width: int
+    num_heads: int
+
+    @property
+    def head_size(self) -> int:
+        return self.width // self.num_heads
+
+
+@dataclass
+class Projected:
+    """Queries, keys and values, with the diagonals that a backend may apply where it is cheapest.
+
+    The attention meant is `softmax(rot(q * query_scale) rot(k * key_scale)ᵀ) v * output_scale`, where `rot` is
+    the rotary rotation or nothing. `k is v` says that keys and values are one tensor.
+    """
+
+    q_BHLK: Tensor
+    k_BGLK: Tensor
+    v_BGLK: Tensor
+    query_scale_HK: Tensor | None = None
+    key_scale_HK: Tensor | None = None
+    output_scale_HK: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class NoOptions:
+    """For variants with nothing to choose."""
+
+
+class Variant(nn.Module):
+    """Base of all variants. It knows nothing of masks, positions, caches or kernels.
+
+    A subclass sets `Options` (a frozen dataclass), builds its parameters in `__init__`, fills in the methods
+    below and, if it holds bare `nn.Parameter`s, initialises them in `init_weights`.
+    """
+
+    Options: ClassVar[type[Any]] = NoOptions
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__()
+        self.geometry = geometry
+        self.options = options
+        self.num_heads = geometry.num_heads
+        self.num_key_value_heads = geometry.num_heads
+        self.head_size = geometry.head_size
+
+    @property
+    def context_width(self) -> int:
+        """Width of the attention output, so the input width of the output projection."""
+        return self.num_heads * self.head_size
+
+    def split_heads(self, states_BLE: Tensor) -> Tensor:
+        return states_BLE.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
+
+    def per_head(self, vector_D: Tensor) -> Tensor:
+        return vector_D.view(self.num_heads, self.head_size)
+
+    def init_weights(self, std: float) -> None:
+        """Initialise what the model's rule (Linears at `std`, biases zero) does not.
+
+        Only through `transformers.initialization`: its functions keep weights that were loaded.
+        """
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        raise NotImplementedError
+
+    def parameter_formula(self) -> int:
+        """How many parameters the paper's algebra says this has; tests hold the module to it."""
+        raise NotImplementedError
+
+    def projection_flops(self) -> int:
+        """Forward FLOPs per token of the matrix products that make q, k and v (a multiply-add is 2)."""
+        raise NotImplementedError

@@ -1,0 +1,61 @@
+"""Standard queries, fewer key and value heads: what a user would pick instead (multi-query by default)."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+
+from sharedqkv.attention.base import Geometry, Projected, Variant
+from sharedqkv.attention.options import require_bool, require_positive_int
+from sharedqkv.attention.registry import register_variant
+
+
+@dataclass(frozen=True)
+class GroupedOptions:
+    num_key_value_heads: int = 1
+    """Key/value heads, each serving an equal group of query heads; 1 is multi-query attention."""
+    tie_key_value: bool = False
+    """Whether keys and values are one tensor."""
+
+    def __post_init__(self) -> None:
+        require_positive_int("num_key_value_heads", self.num_key_value_heads)
+        require_bool("tie_key_value", self.tie_key_value)
+
+
+@register_variant("grouped")
+class Grouped(Variant):
+    Options = GroupedOptions
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.num_key_value_heads = options.num_key_value_heads
+        if geometry.num_heads % self.num_key_value_heads:
+            raise ValueError(
+                f"attention option 'num_key_value_heads' must divide num_attention_heads {geometry.num_heads}, "
+                f"and {self.num_key_value_heads} does not"
+            )
+        self.key_value_width = self.num_key_value_heads * self.head_size
+        self.query = nn.Linear(geometry.width, geometry.width)
+        if options.tie_key_value:
+            self.key_value = nn.Linear(geometry.width, self.key_value_width)
+        else:
+            self.key = nn.Linear(geometry.width, self.key_value_width)
+            self.value = nn.Linear(geometry.width, self.key_value_width)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        q_BHLK = self.split_heads(self.query(hidden_BLD))
+        if self.options.tie_key_value:
+            s_BGLK = self.split_heads(self.key_value(hidden_BLD))
+            return Projected(q_BHLK, s_BGLK, s_BGLK)
+        return Projected(q_BHLK, self.split_heads(self.key(hidden_BLD)), self.split_heads(self.value(hidden_BLD)))
+
+    def _key_value_products(self) -> int:
+        return 1 if self.options.tie_key_value else 2
+
+    def parameter_formula(self) -> int:
+        width = self.geometry.width
+        return width**2 + width + self._key_value_products() * (width + 1) * self.key_value_width
+
+    def projection_flops(self) -> int:
+        width = self.geometry.width
+        return 2 * (width**2 + self._key_value_products() * width * self.key_value_width)

@@ -1,0 +1,26 @@
+"""Keys are the queries: one weight and bias for both, values apart (Courtois et al. 2024)."""
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from sharedqkv.attention.base import Geometry, Projected, Variant
+from sharedqkv.attention.registry import register_variant
+
+
+@register_variant("symmetric")
+class Symmetric(Variant):
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.query = nn.Linear(geometry.width, geometry.width)
+        self.value = nn.Linear(geometry.width, geometry.width)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        q_BHLK = self.split_heads(self.query(hidden_BLD))
+        return Projected(q_BHLK, q_BHLK, self.split_heads(self.value(hidden_BLD)))
+
+    def parameter_formula(self) -> int:
+        return 2 * self.geometry.width**2 + 2 * self.geometry.width
+
+    def projection_flops(self) -> int:
+        return 2 * 2 * self.geometry.width**2

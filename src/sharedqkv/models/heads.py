@@ -1,0 +1,403 @@
+"""The encoder with a task on top: BERT's heads, under BERT's parameter names."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import initialization
+from transformers.activations import ACT2FN
+from transformers.modeling_outputs import (
+    MultipleChoiceModelOutput,
+    QuestionAnsweringModelOutput,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
+)
+from transformers.utils import ModelOutput, can_return_tuple
+
+from sharedqkv.models.configuration import SharedQKVConfig
+from sharedqkv.models.losses import (
+    IGNORED,
+    classification_loss,
+    cross_entropy,
+    next_sentence_loss,
+    problem_type_for,
+)
+from sharedqkv.models.modeling import SharedQKVModel, SharedQKVPreTrainedModel
+
+Items = Tensor | int | None
+
+
+@dataclass
+class SharedQKVMaskedLMOutput(ModelOutput):
+    """`logits[b, m]` belongs to token `masked_positions[b, m]`; without labels, to token m."""
+
+    loss: Tensor | None = None
+    logits: Tensor | None = None
+    masked_positions: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+@dataclass
+class SharedQKVForPreTrainingOutput(ModelOutput):
+    """As `SharedQKVMaskedLMOutput`, with BERT's names for the two logits."""
+
+    loss: Tensor | None = None
+    prediction_logits: Tensor | None = None
+    seq_relationship_logits: Tensor | None = None
+    masked_positions: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class PredictionTransform(nn.Module):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__()
+        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
+        self.activation = ACT2FN[config.hidden_act]
+        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.LayerNorm(self.activation(self.dense(hidden)))
+
+
+class WordPredictions(nn.Module):
+    """The MLM head proper; its decoder is the word embedding, its bias stands twice as in BERT."""
+
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__()
+        self.transform = PredictionTransform(config)
+        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
+        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return self.decoder(self.transform(hidden))
+
+
+class PreTrainingHeads(nn.Module):
+    def __init__(self, config: SharedQKVConfig, next_sentence: bool):
+        super().__init__()
+        self.predictions = WordPredictions(config)
+        if next_sentence:
+            self.seq_relationship = nn.Linear(config.hidden_size, 2)
+
+
+class WordPredictingModel(SharedQKVPreTrainedModel):
+    """What MaskedLM and PreTraining share: the tied decoder, and predicting masked tokens only."""
+
+    _tied_weights_keys = {
+        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
+        "cls.predictions.decoder.bias": "cls.predictions.bias",
+    }
+    cls: PreTrainingHeads
+
+    @torch.no_grad()
+    def _init_weights(self, module: nn.Module) -> None:
+        super()._init_weights(module)
+        if isinstance(module, WordPredictions):
+            initialization.zeros_(module.bias)
+
+    def get_output_embeddings(self) -> nn.Module:
+        return self.cls.predictions.decoder
+
+    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
+        self.cls.predictions.decoder = new_embeddings
+        self.cls.predictions.bias = new_embeddings.bias
+
+    def predict_words(
+        self, hidden_BLD: Tensor, labels: Tensor | None, masked_positions: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        """Logits where words are asked for, with their labels and positions (see `SharedQKVForMaskedLM.forward`)."""
+        if masked_positions is not None:
+            if labels is not None and labels.shape != masked_positions.shape:
+                raise ValueError(
+                    f"labels {tuple(labels.shape)} and masked_positions {tuple(masked_positions.shape)} must have the "
+                    "same shape: one label for each masked position"
+                )
+        elif labels is not None:
+            if labels.shape != hidden_BLD.shape[:2]:
+                raise ValueError(
+                    f"labels of shape {tuple(labels.shape)} do not fit input of shape {tuple(hidden_BLD.shape[:2])}"
+                )
+            masked_positions = _masked_positions(labels)
+            labels = labels.gather(1, masked_positions)
+        if masked_positions is not None:
+            rows = torch.arange(len(hidden_BLD), device=hidden_BLD.device).unsqueeze(1)
+            hidden_BLD = hidden_BLD[rows, masked_positions]
+        return self.cls.predictions(hidden_BLD), labels, masked_positions
+
+
+def _masked_positions(labels_BL: Tensor) -> Tensor:
+    """Where labels stand, as many columns as the fullest row has; rows with fewer are filled with unmasked tokens.
+
+    A count that depends on the data would break the graph under `torch.compile`: there all positions are kept.
+    Who compiles passes `masked_positions` of a fixed count instead.
+    """
+    if torch.compiler.is_compiling():
+        return torch.arange(labels_BL.shape[1], device=labels_BL.device).expand_as(labels_BL)
+    masked_BL = labels_BL != IGNORED
+    count = max(1, int(masked_BL.sum(dim=1).max()))
+    return masked_BL.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :count]
+
+
+class SharedQKVForMaskedLM(WordPredictingModel):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__(config)
+        self.bert = SharedQKVModel(config, add_pooling_layer=False)
+        self.cls = PreTrainingHeads(config, next_sentence=False)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        masked_positions: Tensor | None = None,
+        num_items_in_batch: Items = None,
+        **kwargs: Any,
+    ) -> SharedQKVMaskedLMOutput:
+        """Predict masked words.
+
+        Without `labels` the logits are of all tokens. With `labels` of shape (batch, length), -100 where nothing
+        is asked, the head runs only on the labelled tokens. With `masked_positions` of shape (batch, count) and
+        `labels` of the same shape that count is fixed, as `torch.compile` needs it; -100 fills short rows.
+        """
+        outputs = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            document_ids,
+            return_dict=True,
+            **kwargs,
+        )
+        logits, labels, masked_positions = self.predict_words(outputs.last_hidden_state, labels, masked_positions)
+        return SharedQKVMaskedLMOutput(
+            loss=None if labels is None else cross_entropy(logits, labels, num_items_in_batch),
+            logits=logits,
+            masked_positions=masked_positions,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class SharedQKVForPreTraining(WordPredictingModel):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__(config)
+        self.bert = SharedQKVModel(config)
+        self.cls = PreTrainingHeads(config, next_sentence=True)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        next_sentence_label: Tensor | None = None,
+        masked_positions: Tensor | None = None,
+        num_items_in_batch: Items = None,
+        **kwargs: Any,
+    ) -> SharedQKVForPreTrainingOutput:
+        """Predict masked words, as `SharedQKVForMaskedLM` does, and whether the second sentence follows the first
+        (`next_sentence_label`: 0 it does, 1 it does not). With both labels the loss is the sum."""
+        outputs = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            document_ids,
+            return_dict=True,
+            **kwargs,
+        )
+        logits, labels, masked_positions = self.predict_words(outputs.last_hidden_state, labels, masked_positions)
+        next_sentence_logits = self.cls.seq_relationship(outputs.pooler_output)
+        losses = []
+        if labels is not None:
+            losses.append(cross_entropy(logits, labels, num_items_in_batch))
+        if next_sentence_label is not None:
+            if labels is None or num_items_in_batch is None:
+                losses.append(cross_entropy(next_sentence_logits, next_sentence_label))
+            else:
+                weights_B = (labels != IGNORED).sum(dim=1)
+                losses.append(
+                    next_sentence_loss(next_sentence_logits, next_sentence_label, weights_B, num_items_in_batch)
+                )
+        return SharedQKVForPreTrainingOutput(
+            loss=torch.stack(losses).sum() if losses else None,
+            prediction_logits=logits,
+            seq_relationship_logits=next_sentence_logits,
+            masked_positions=masked_positions,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class ClassifyingModel(SharedQKVPreTrainedModel):
+    """What the classifiers share: dropout and one linear layer, on the pooled output or on every token."""
+
+    def __init__(self, config: SharedQKVConfig, num_outputs: int, pooled: bool):
+        super().__init__(config)
+        self.num_labels = config.num_labels
+        self.bert = SharedQKVModel(config, add_pooling_layer=pooled)
+        dropout = config.classifier_dropout
+        self.dropout = nn.Dropout(config.hidden_dropout_prob if dropout is None else dropout)
+        self.classifier = nn.Linear(config.hidden_size, num_outputs)
+        self.post_init()
+
+
+class SharedQKVForSequenceClassification(ClassifyingModel):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__(config, config.num_labels, pooled=True)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Items = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Classify, or with one label regress; `labels` (batch,), or (batch, num_labels) for many labels at once."""
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            problem_type = problem_type_for(self.config.problem_type, self.num_labels, labels)
+            loss = classification_loss(logits, labels, problem_type, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
+        )
+
+
+class SharedQKVForTokenClassification(ClassifyingModel):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__(config, config.num_labels, pooled=False)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        document_ids: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Items = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Classify every token; `labels` (batch, length), -100 where nothing is asked."""
+        outputs = self.bert(
+            input_ids,
+            attention_mask,
+            token_type_ids,
+            position_ids,
+            inputs_embeds,
+            document_ids,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        return TokenClassifierOutput(
+            loss=None if labels is None else cross_entropy(logits, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class SharedQKVForMultipleChoice(ClassifyingModel):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__(config, num_outputs=1, pooled=True)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Items = None,
+        **kwargs: Any,
+    ) -> MultipleChoiceModelOutput:
+        """Choose; all inputs are (batch, choices, length), `labels` (batch,) the right choice."""
+        given = input_ids if input_ids is not None else inputs_embeds
+        if given is None:
+            raise ValueError("give exactly one of input_ids and inputs_embeds")
+        inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        outputs = self.bert(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
+        logits = self.classifier(self.dropout(outputs.pooler_output)).view(given.shape[:2])
+        return MultipleChoiceModelOutput(
+            loss=None if labels is None else cross_entropy(logits, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class SharedQKVForQuestionAnswering(SharedQKVPreTrainedModel):
+    def __init__(self, config: SharedQKVConfig):
+        super().__init__(config)
+        self.bert = SharedQKVModel(config, add_pooling_layer=False)
+        self.qa_outputs = nn.Linear(config.hidden_size, 2)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        start_positions: Tensor | None = None,
+        end_positions: Tensor | None = None,
+        num_items_in_batch: Items = None,
+        **kwargs: Any,
+    ) -> QuestionAnsweringModelOutput:
+        """Find a span; positions outside the sequence do not count towards the loss.
+
+        The loss is a mean even under accumulation: the Trainer counts only `labels`, and rescales a mean itself.
+        """
+        outputs = self.bert(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, return_dict=True, **kwargs
+        )
+        start_logits, end_logits = self.qa_outputs(outputs.last_hidden_state).unbind(dim=-1)
+        loss = None
+        if start_positions is not None and end_positions is not None:
+            start_loss = cross_entropy(start_logits, _inside(start_positions, start_logits.shape[1]))
+            end_loss = cross_entropy(end_logits, _inside(end_positions, end_logits.shape[1]))
+            loss = (start_loss + end_loss) / 2
+        return QuestionAnsweringModelOutput(
+            loss=loss,
+            start_logits=start_logits.contiguous(),
+            end_logits=end_logits.contiguous(),
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+def _inside(positions: Tensor, length: int) -> Tensor:
+    positions = positions.flatten()
+    return torch.where((positions >= 0) & (positions < length), positions, IGNORED)

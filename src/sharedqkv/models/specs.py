@@ -1,0 +1,32 @@
+"""Models in one word for command lines and tables: `shared`, `shared:bias=true`, `standard:num_hidden_layers=10`."""
+
+from dataclasses import fields
+from typing import Any
+
+import yaml
+
+from sharedqkv.attention import get_variant
+from sharedqkv.models.configuration import SharedQKVConfig
+
+
+def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
+    """`variant[:key=value,…]`, where a key is an option of the variant or a field of the configuration."""
+    name, _, assignments = spec.partition(":")
+    option_names = {option.name for option in fields(get_variant(name).Options)}
+    config_names = {config_field.name for config_field in fields(SharedQKVConfig)}
+    options: dict[str, Any] = {}
+    values = dict(overrides)
+    for assignment in filter(None, assignments.split(",")):
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise ValueError(f"{spec!r}: {assignment!r} is not of the form key=value")
+        if key in option_names:
+            options[key] = yaml.safe_load(text)
+        elif key in config_names:
+            values[key] = yaml.safe_load(text)
+        else:
+            raise ValueError(
+                f"{spec!r}: {key!r} is neither an option of {name!r} ({', '.join(sorted(option_names)) or 'it has none'}) "
+                "nor a field of the configuration, like num_hidden_layers"
+            )
+    return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **values)

@@ -1,0 +1,62 @@
+"""The console script. A module of its own, because importing `sharedqkv` loads torch and takes seconds:
+`sharedqkv --help` must not."""
+
+import argparse
+import importlib
+import sys
+from importlib.metadata import PackageNotFoundError, version
+
+COMMANDS = {
+    "params": "count parameters and FLOPs of every variant, and what each saves",
+    "doctor": "say what is installed, which backends and devices work, and what is missing",
+}
+"""Command → help; the code is in `sharedqkv.cli.<command>`."""
+
+
+def main(argv: list[str] | None = None) -> int:
+    arguments = sys.argv[1:] if argv is None else argv
+    command = arguments[0] if arguments else None
+    if command not in COMMANDS:
+        _overview().parse_args(arguments or ["--help"])
+    module = importlib.import_module(f"sharedqkv.cli.{command}")
+    parser = argparse.ArgumentParser(
+        prog=f"sharedqkv {command}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    options = parser.parse_args(arguments[1:])
+    try:
+        return module.run(options)
+    except (ValueError, OSError) as error:
+        print(f"sharedqkv {command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"sharedqkv {command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _overview() -> argparse.ArgumentParser:
+    width = max(len(name) for name in COMMANDS)
+    commands = "\n".join(f"  {name:<{width}}  {text}" for name, text in COMMANDS.items())
+    parser = argparse.ArgumentParser(
+        prog="sharedqkv",
+        description="Transformer encoders whose queries, keys and values share their weights.",
+        epilog=f"commands:\n{commands}\n\n`sharedqkv <command> --help` describes one.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=_version())
+    parser.add_argument("command", metavar="command", choices=list(COMMANDS))
+    return parser
+
+
+def _version() -> str:
+    try:
+        return f"sharedqkv {version('sharedqkv')}"
+    except PackageNotFoundError:
+        return "sharedqkv (not installed)"
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
