@@ -24,7 +24,7 @@ def build_on_meta(config: SharedQKVConfig) -> SharedQKVForMaskedLM:
 
 def count_parameters(config: SharedQKVConfig) -> ParameterCount:
     model = build_on_meta(config)
-    attention = model.bert.encoder.layer[0].attention
+    attention = model.bert.encoder.attentions()[0]
     qkv = _count(attention.self)
     return ParameterCount(qkv, qkv + _count(attention.output.dense), _count(model))
 

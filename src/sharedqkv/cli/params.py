@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--variants",
         nargs="+",
         metavar="MODEL",
-        help="models to count (default: all variants and a shallower standard)",
+        help="models to count (default: all, and a shallower standard)",
     )
     parser.add_argument(
         "--lengths", nargs="+", type=_length, default=list(DEFAULT_LENGTHS), help="sequence lengths (default: 128 512)"

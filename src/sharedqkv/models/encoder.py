@@ -1,6 +1,6 @@
 """The encoder's parts, with BERT's module names, so that `standard` reads and writes BERT checkpoints."""
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -144,6 +144,9 @@ class SharedQKVEncoder(nn.Module):
         self.layer = nn.ModuleList(SharedQKVLayer(config) for _ in range(config.num_hidden_layers))
         if config.norm_placement == "pre":
             self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+
+    def attentions(self) -> list[SharedQKVAttention]:
+        return [cast(SharedQKVLayer, layer).attention for layer in self.layer]
 
     def forward(
         self,

@@ -60,9 +60,9 @@ class SharedQKVPreTrainedModel(PreTrainedModel):
         encoder_weights = {name for name, _ in model.named_parameters() if ".encoder.layer." in f".{name}"}
         if encoder_weights and encoder_weights <= set(info["missing_keys"]):
             raise OSError(
-                f"{pretrained_model_name_or_path}: no encoder weight of {cls.__name__} is in this checkpoint, which has "
-                f"keys like {sorted(info['unexpected_keys'])[:3]}. It belongs to another kind of model: load it with the "
-                "class that wrote it."
+                f"{pretrained_model_name_or_path}: no encoder weight of {cls.__name__} is in this checkpoint, which "
+                f"has keys like {sorted(info['unexpected_keys'])[:3]}. It belongs to another kind of model: load it "
+                "with the class that wrote it."
             )
         return (model, info) if wants_info else model
 
@@ -89,10 +89,10 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
         self.pooler = SharedQKVPooler(config) if add_pooling_layer else None
         self.post_init()
 
-    def get_input_embeddings(self) -> nn.Module:
+    def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings.word_embeddings
 
-    def set_input_embeddings(self, value: nn.Module) -> None:
+    def set_input_embeddings(self, value: nn.Embedding) -> None:
         self.embeddings.word_embeddings = value
 
     @can_return_tuple
@@ -133,7 +133,7 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
         hidden_BLD = self.embeddings(words_BLD, token_type_ids, position_ids)
         rotation = None
         if self.config.position_embedding_type == "rotary":
-            head_size = self.encoder.layer[0].attention.self.head_size
+            head_size = self.encoder.attentions()[0].self.head_size
             rotation = rotation_for(position_ids, head_size, self.config.rotary_base, hidden_BLD.dtype)
         encoded = self.encoder(
             hidden_BLD,
@@ -153,10 +153,8 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
     def _words(self, input_ids: Tensor | None, inputs_embeds: Tensor | None) -> Tensor:
         if (input_ids is None) == (inputs_embeds is None):
             raise ValueError("give exactly one of input_ids and inputs_embeds")
-        given, name, dims = (
-            (input_ids, "input_ids", 2) if inputs_embeds is None else (inputs_embeds, "inputs_embeds", 3)
-        )
-        assert given is not None
+        given: Any = input_ids if inputs_embeds is None else inputs_embeds
+        name, dims = ("input_ids", 2) if inputs_embeds is None else ("inputs_embeds", 3)
         if given.dim() != dims:
             raise ValueError(f"{name} must have {dims} dimensions, not shape {tuple(given.shape)}")
         if given.shape[1] > self.config.max_position_embeddings:

@@ -26,7 +26,7 @@ def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
             values[key] = yaml.safe_load(text)
         else:
             raise ValueError(
-                f"{spec!r}: {key!r} is neither an option of {name!r} ({', '.join(sorted(option_names)) or 'it has none'}) "
-                "nor a field of the configuration, like num_hidden_layers"
+                f"{spec!r}: {key!r} is neither an option of {name!r} (it has {sorted(option_names) or 'none'}) nor a "
+                "field of the configuration, like num_hidden_layers"
             )
     return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **values)
