@@ -10,14 +10,16 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def rotation_for(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
-    exponents = torch.arange(0, head_size, 2, device=positions_BL.device, dtype=torch.float32) / head_size
-    angles_BLk = positions_BL[..., None].float() * base**-exponents
+    precise = torch.promote_types(dtype, torch.float32)
+    exponents = torch.arange(0, head_size, 2, device=positions_BL.device, dtype=precise) / head_size
+    angles_BLk = positions_BL[..., None].to(precise) * base**-exponents
     angles_B1LK = torch.cat((angles_BLk, angles_BLk), dim=-1).unsqueeze(1)
     return angles_B1LK.cos().to(dtype), angles_B1LK.sin().to(dtype)
 
 
 def rotate(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
-    cos, sin = rotation
+    # Under autocast the angles are wider than the states; see below.
+    cos, sin = (angles.to(states_BHLK.dtype) for angles in rotation)
     first, second = states_BHLK.chunk(2, dim=-1)
     return states_BHLK * cos + torch.cat((-second, first), dim=-1) * sin
 

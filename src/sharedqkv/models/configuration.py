@@ -2,10 +2,9 @@
 
 import difflib
 from dataclasses import field, fields
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
-from huggingface_hub.dataclasses import strict
 from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
@@ -23,6 +22,7 @@ SIZES: dict[str, dict[str, int]] = {
 
 POSITION_EMBEDDING_TYPES = ("absolute", "rotary")
 NORM_PLACEMENTS = ("post", "pre")
+LOADABLE_MODEL_TYPES = ("sharedqkv", "bert")
 
 # Taken by the base class though they are no dataclass fields of it.
 _BASE_CLASS_KEYS = {
@@ -95,7 +95,6 @@ LEGACY_KEYS = {
 _DECODER_KEYS = {"is_decoder", "add_cross_attention"}
 
 
-@strict
 class SharedQKVConfig(PreTrainedConfig):
     """Configuration of the sharedqkv encoders.
 
@@ -104,7 +103,6 @@ class SharedQKVConfig(PreTrainedConfig):
     """
 
     model_type = "sharedqkv"
-    LOADS_MODEL_TYPES: ClassVar[tuple[str, ...]] = ("sharedqkv", "bert")
 
     vocab_size: int = 30522
     hidden_size: int = 768
@@ -123,7 +121,7 @@ class SharedQKVConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     attention_variant: str = "standard"
-    attention_options: dict[str, Any] = field(default_factory=dict)
+    attention_options: dict = field(default_factory=dict)  # type: ignore[type-arg]  # checked with isinstance
     position_embedding_type: str = "absolute"
     rotary_base: float | int = 10000.0
     norm_placement: str = "post"
@@ -148,10 +146,10 @@ class SharedQKVConfig(PreTrainedConfig):
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         config_dict, kwargs = super().get_config_dict(pretrained_model_name_or_path, **kwargs)
         model_type = config_dict.pop("model_type", cls.model_type)
-        if model_type not in cls.LOADS_MODEL_TYPES:
+        if model_type not in LOADABLE_MODEL_TYPES:
             raise ValueError(
                 f"{pretrained_model_name_or_path} holds a model of type {model_type!r}; "
-                f"sharedqkv loads {' and '.join(repr(name) for name in cls.LOADS_MODEL_TYPES)}"
+                f"sharedqkv loads {' and '.join(repr(name) for name in LOADABLE_MODEL_TYPES)}"
             )
         return config_dict, kwargs
 
@@ -175,6 +173,10 @@ class SharedQKVConfig(PreTrainedConfig):
 
     def check(self) -> None:
         """Raise a ValueError for values no model can be built from."""
+        for name, kind in SharedQKVConfig.__annotations__.items():
+            value = getattr(self, name)
+            right = isinstance(value, kind) and (kind is bool or not isinstance(value, bool))
+            self._require(name, right, f"of type {getattr(kind, '__name__', kind)}")
         for name in (
             "vocab_size",
             "hidden_size",

@@ -1,0 +1,80 @@
+"""Options and fixtures for all tests."""
+
+import os
+
+# Before torch is imported: see the Makefile.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import importlib
+import importlib.util
+from pathlib import Path
+
+import pytest
+import torch
+
+from sharedqkv import variant_names
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--variants-from",
+        metavar="FILE_OR_MODULE",
+        help="run the common suite on the variants this file or module registers instead of the built-in ones",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # xdist workers import one after the other what each would compute with; one thread each is plenty.
+    torch.set_num_threads(1)
+    source = config.getoption("--variants-from")
+    known = set(variant_names())
+    if source:
+        _import(source)
+    config.stash[VARIANTS] = [name for name in variant_names() if not source or name not in known]
+    if not config.stash[VARIANTS]:
+        raise pytest.UsageError(f"--variants-from {source}: it registers no variant")
+
+
+VARIANTS = pytest.StashKey[list[str]]()
+
+
+def _import(source: str) -> None:
+    if not source.endswith(".py"):
+        importlib.import_module(source)
+        return
+    if not Path(source).is_file():
+        raise pytest.UsageError(f"--variants-from {source}: no such file")
+    spec = importlib.util.spec_from_file_location(Path(source).stem, source)
+    assert spec is not None
+    assert spec.loader is not None
+    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """A test with an argument `variant` runs on every variant."""
+    if "variant" in metafunc.fixturenames:
+        metafunc.parametrize("variant", metafunc.config.stash[VARIANTS])
+
+
+@pytest.fixture(autouse=True)
+def _seeded() -> None:
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fresh memory holds NaN, so that a parameter nobody initialised cannot pass for a good one."""
+
+    def poisoned(make):
+        def make_poisoned(*args, **kwargs):
+            tensor = make(*args, **kwargs)
+            if tensor.is_floating_point() and not tensor.is_meta:
+                with torch.no_grad():
+                    tensor.fill_(float("nan"))
+            return tensor
+
+        return make_poisoned
+
+    for name in ("empty", "empty_like"):
+        monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
