@@ -8,6 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 import importlib
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,7 +49,9 @@ def _import(source: str) -> None:
     spec = importlib.util.spec_from_file_location(Path(source).stem, source)
     assert spec is not None
     assert spec.loader is not None
-    spec.loader.exec_module(importlib.util.module_from_spec(spec))
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # torch.compile looks modules up by name
+    spec.loader.exec_module(module)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
