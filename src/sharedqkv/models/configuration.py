@@ -121,7 +121,7 @@ class SharedQKVConfig(PreTrainedConfig):
     tie_word_embeddings: bool = True
 
     attention_variant: str = "standard"
-    attention_options: dict = field(default_factory=dict)  # type: ignore[type-arg]  # checked with isinstance
+    attention_options: dict = field(default_factory=dict)  # bare, for isinstance
     position_embedding_type: str = "absolute"
     rotary_base: float | int = 10000.0
     norm_placement: str = "post"

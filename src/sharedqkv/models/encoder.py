@@ -13,6 +13,23 @@ from sharedqkv.attention.rotary import Rotation, plain_queries_keys_values
 from sharedqkv.models.configuration import SharedQKVConfig
 
 
+class StreamLayerNorm(nn.LayerNorm):
+    """A LayerNorm that gives back the dtype it gets.
+
+    Autocast computes it in fp32 and would leave the whole residual stream in fp32: twice the memory and traffic.
+    """
+
+    def forward(self, states: Tensor) -> Tensor:
+        return super().forward(states).to(states.dtype)
+
+
+def _to_autocast_dtype(states: Tensor) -> Tensor:
+    device = states.device.type
+    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
+        return states.to(torch.get_autocast_dtype(device))
+    return states
+
+
 class SharedQKVEmbeddings(nn.Module):
     """Words, token types and, unless positions are rotary, learned positions."""
 
@@ -22,14 +39,27 @@ class SharedQKVEmbeddings(nn.Module):
         if config.position_embedding_type == "absolute":
             self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = StreamLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
-    def forward(self, words_BLD: Tensor, token_type_ids_BL: Tensor, position_ids_BL: Tensor) -> Tensor:
-        embeddings = words_BLD + self.token_type_embeddings(token_type_ids_BL)
+    def forward(
+        self, words_BLD: Tensor, token_type_ids_BL: Tensor | None = None, position_ids_BL: Tensor | None = None
+    ) -> Tensor:
+        """Without token types all are 0, without positions they count from 0.
+
+        Both are then read off the tables as slices: the gradient of a slice is a plain sum over the batch, that of a
+        look-up thousands of additions to the same few rows.
+        """
+        if token_type_ids_BL is None:
+            embeddings = words_BLD + self.token_type_embeddings.weight[0]
+        else:
+            embeddings = words_BLD + self.token_type_embeddings(token_type_ids_BL)
         if hasattr(self, "position_embeddings"):
-            embeddings = embeddings + self.position_embeddings(position_ids_BL)
-        return self.dropout(self.LayerNorm(embeddings))
+            if position_ids_BL is None:
+                embeddings = embeddings + self.position_embeddings.weight[: words_BLD.shape[1]]
+            else:
+                embeddings = embeddings + self.position_embeddings(position_ids_BL)
+        return self.dropout(_to_autocast_dtype(self.LayerNorm(embeddings)))
 
 
 class ResidualOutput(nn.Module):
@@ -43,7 +73,7 @@ class ResidualOutput(nn.Module):
         super().__init__()
         self.pre_norm = config.norm_placement == "pre"
         self.dense = nn.Linear(in_features, config.hidden_size)
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = StreamLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
 
     def sublayer_input(self, residual: Tensor) -> Tensor:
@@ -143,7 +173,7 @@ class SharedQKVEncoder(nn.Module):
         super().__init__()
         self.layer = nn.ModuleList(SharedQKVLayer(config) for _ in range(config.num_hidden_layers))
         if config.norm_placement == "pre":
-            self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+            self.LayerNorm = StreamLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def attentions(self) -> list[SharedQKVAttention]:
         return [cast(SharedQKVLayer, layer).attention for layer in self.layer]

@@ -16,6 +16,7 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput, can_return_tuple
 
 from sharedqkv.models.configuration import SharedQKVConfig
+from sharedqkv.models.encoder import StreamLayerNorm
 from sharedqkv.models.losses import (
     IGNORED,
     classification_loss,
@@ -56,7 +57,7 @@ class PredictionTransform(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.activation = ACT2FN[config.hidden_act]
-        self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
+        self.LayerNorm = StreamLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, hidden: Tensor) -> Tensor:
         return self.LayerNorm(self.activation(self.dense(hidden)))

@@ -114,12 +114,9 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
         positions start anew in each unless `position_ids` says otherwise. Ids of one document must be adjacent.
         """
         words_BLD = self._words(input_ids, inputs_embeds)
-        length, device = words_BLD.shape[1], words_BLD.device
-        if position_ids is None:
-            positions = torch.arange(length, device=device).unsqueeze(0)
-            position_ids = positions if document_ids is None else _positions_in_documents(positions, document_ids)
-        if token_type_ids is None:
-            token_type_ids = torch.zeros(words_BLD.shape[:2], dtype=torch.long, device=device)
+        positions_1L = torch.arange(words_BLD.shape[1], device=words_BLD.device).unsqueeze(0)
+        if position_ids is None and document_ids is not None:
+            position_ids = _positions_in_documents(positions_1L, document_ids)
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if output_attentions and self.config._attn_implementation != "eager":
             raise ValueError(
@@ -134,7 +131,8 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
         rotation = None
         if self.config.position_embedding_type == "rotary":
             head_size = self.encoder.attentions()[0].self.head_size
-            rotation = rotation_for(position_ids, head_size, self.config.rotary_base, hidden_BLD.dtype)
+            positions_BL = positions_1L if position_ids is None else position_ids
+            rotation = rotation_for(positions_BL, head_size, self.config.rotary_base, hidden_BLD.dtype)
         encoded = self.encoder(
             hidden_BLD,
             self._attention_mask(hidden_BLD, attention_mask, document_ids),
