@@ -1,0 +1,66 @@
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from sharedqkv.data.work import claim
+
+
+def test_only_one_at_a_time(tmp_path):
+    with claim(tmp_path / "out"), pytest.raises(ValueError, match=r"another sharedqkv prepare is writing to .*out"):
+        claim(tmp_path / "out").__enter__()
+
+
+def test_a_folder_with_other_things_in_it_is_left_alone(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x", encoding="utf-8")
+    with pytest.raises(ValueError, match="not empty and holds no prepared corpus: choose another --output"):
+        claim(tmp_path).__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_other_settings_are_told_apart_and_nothing_is_lost(tmp_path):
+    with claim(tmp_path / "out") as work:
+        work.begin({"layout": "chunks", "length": 128})
+        work.tokens(0, "x").write_text("finished", encoding="utf-8")
+    with claim(tmp_path / "out") as work:
+        work.begin({"layout": "chunks", "length": 128})
+    with (
+        pytest.raises(
+            ValueError, match=r'other settings \(layout was "chunks", now "pairs"\).*choose another --output'
+        ),
+        claim(tmp_path / "out") as work,
+    ):
+        work.begin({"layout": "pairs", "length": 128})
+    assert work.tokens(0, "x").exists()
+
+
+def test_nothing_is_left_of_a_run_that_finished_nothing(tmp_path):
+    with claim(tmp_path / "out") as work:
+        work.begin({"layout": "chunks"})
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.fixture
+def read_only_folder():
+    """For root too, who may write everywhere unless it acts as somebody else."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o555)
+    is_root = os.geteuid() == 0
+    if is_root:
+        os.seteuid(65534)
+    yield folder
+    if is_root:
+        os.seteuid(0)
+    folder.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_folder_is_named(read_only_folder):
+    with pytest.raises(
+        OSError, match=rf"cannot write to {read_only_folder}/out \(Permission denied\).*another --output"
+    ):
+        claim(read_only_folder / "out").__enter__()
+    with pytest.raises(OSError, match=rf"cannot write to {read_only_folder} \(Permission denied\)"):
+        claim(read_only_folder).__enter__()
