@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 
 COMMANDS = {
     "params": "count parameters and FLOPs of every variant, and what each saves",
+    "prepare": "turn text into shards: deduplicate, tokenise, cut into rows",
+    "pretrain": "pre-train an encoder from a recipe; resumes exactly",
     "doctor": "say what is installed, which backends and devices work, and what is missing",
 }
 """Command → help; the code is in `sharedqkv.cli.<command>`."""
@@ -26,7 +28,10 @@ def main(argv: list[str] | None = None) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    options = parser.parse_args(arguments[1:])
+    options, rest = parser.parse_known_args(arguments[1:])
+    if rest and not getattr(module, "TAKES_FIELDS", False):
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    options.fields = rest
     try:
         return module.run(options)
     except (ValueError, OSError) as error:

@@ -1,0 +1,1 @@
+"""Pre-training: recipes, a thin Trainer, committed checkpoints, run folders."""

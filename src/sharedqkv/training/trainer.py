@@ -1,0 +1,170 @@
+"""Hugging Face's Trainer, thinly subclassed: exact resume, committed checkpoints, honest evaluation."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, SequentialSampler
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+
+from sharedqkv.data.dataset import MaskedBatches, collate
+from sharedqkv.data.masking import IGNORED
+from sharedqkv.training import checkpoints
+from sharedqkv.training.recipe import PretrainRecipe
+from sharedqkv.training.schedule import Clock, make_schedule
+from sharedqkv.training.watch import LossWatch
+
+PROGRESS = "progress.json"
+
+
+class PretrainTrainer(Trainer):
+    """`train_dataset` is the whole run as one sequence, so there is one epoch and nothing to shuffle."""
+
+    lr_scheduler: Any
+    control: Any
+
+    def __init__(
+        self,
+        recipe: PretrainRecipe,
+        model: nn.Module,
+        args: TrainingArguments,
+        train: MaskedBatches,
+        validation: MaskedBatches,
+        watch: LossWatch,
+        clock: Clock | None,
+        **kwargs: Any,
+    ):
+        super().__init__(model, args, data_collator=collate, train_dataset=train, eval_dataset=validation, **kwargs)
+        self.recipe = recipe
+        self.watch = watch
+        self.clock = clock
+
+    def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
+        return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Matrices only: biases, norms and the diagonals of the shared variants are not decayed."""
+        return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        if self.lr_scheduler is None:
+            recipe = self.recipe
+            self.lr_scheduler = make_schedule(
+                optimizer or self.optimizer,
+                num_training_steps,
+                recipe.schedule,
+                recipe.warmup,
+                recipe.decay,
+                self.clock,
+            )
+            self._created_lr_scheduler = True
+        return self.lr_scheduler
+
+    def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self.watch.saw(loss, inputs)
+        return loss
+
+    # Checkpoints
+
+    def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
+        self.watch.check_now(self.state.global_step)
+        folder = Path(self.args.output_dir)
+        checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
+        if self.args.should_save and checkpoint.exists():
+            shutil.rmtree(checkpoint)  # what an interrupted save left
+        self.accelerator.wait_for_everyone()
+        try:
+            super()._save_checkpoint(model, trial)
+            if self.args.should_save:
+                (checkpoint / PROGRESS).write_text(json.dumps(self._progress()))
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                checkpoints.commit(checkpoint)
+        except (OSError, RuntimeError) as error:  # torch reports a full disk as a RuntimeError
+            shutil.rmtree(checkpoint, ignore_errors=True)
+            good, _ = checkpoints.newest_complete(folder)
+            kept = f"{good} is complete" if good else "there is no earlier one"
+            raise OSError(
+                f"{checkpoint} could not be written ({error}); {kept}. Make room and continue with --resume auto"
+            ) from error
+        if self.args.should_save:
+            checkpoints.rotate(folder, self.recipe.keep_checkpoints)
+
+    def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
+        super()._save(output_dir, state_dict)
+        # A pickle nobody reads; run.json holds the recipe.
+        (Path(output_dir or self.args.output_dir) / "training_args.bin").unlink(missing_ok=True)
+
+    def _progress(self) -> dict[str, Any]:
+        """What the Trainer would forget: losses summed since the last record, and time spent."""
+        return {
+            "pending_loss": float(self._tr_loss),
+            "last_logged": self._globalstep_last_logged,
+            "elapsed_s": None if self.clock is None else self.clock.elapsed_s(),
+        }
+
+    def resume(self, checkpoint: Path | None) -> Any:
+        if checkpoint is None:
+            return self.train()
+        self.add_callback(_RestorePendingLoss(self, read_progress(checkpoint)))
+        return self.train(resume_from_checkpoint=str(checkpoint))
+
+    # Evaluation
+
+    @torch.no_grad()
+    def evaluate(self, *args: Any, **kwargs: Any) -> dict[str, float]:
+        """The loss per masked token over the whole held-out set, whatever the batches."""
+        model = self.model_wrapped
+        was_training = model.training
+        model.eval()
+        sums = torch.zeros(2, dtype=torch.float64)
+        for real_rows, inputs in self._held_out_batches():
+            inputs = self._prepare_inputs(inputs)
+            inputs["labels"][real_rows:] = IGNORED
+            count = (inputs["labels"] != IGNORED).sum()
+            inputs.pop("next_sentence_label", None)
+            with self.compute_loss_context_manager():
+                loss = model(**inputs, num_items_in_batch=torch.ones_like(count)).loss
+            sums += torch.stack((loss.double(), count.double())).cpu()
+        model.train(was_training)
+        if self.args.world_size > 1:
+            sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
+        loss, count = sums.tolist()
+        metrics = {"eval_loss": loss / count}
+        self.log(metrics)
+        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        return metrics
+
+    def _held_out_batches(self) -> Iterator[tuple[int, dict[str, Any]]]:
+        """This process's share of the held-out batches, with the number of rows in each that count.
+
+        All are of one size, the last ones filled up with rows that do not count, so that nothing is compiled twice.
+        """
+        total, size = len(self.eval_dataset), self.recipe.rows_per_device
+        starts = range(self.args.process_index * size, total, self.args.world_size * size)
+        batches = [[row % total for row in range(start, start + size)] for start in starts]
+        loader = DataLoader(self.eval_dataset, batch_sampler=batches, collate_fn=collate)
+        for start, inputs in zip(starts, loader, strict=True):
+            yield min(size, total - start), inputs
+
+
+def read_progress(checkpoint: Path) -> dict[str, Any]:
+    return json.loads((checkpoint / PROGRESS).read_text())
+
+
+class _RestorePendingLoss(TrainerCallback):
+    """The first moment after the Trainer has reset what it sums the loss in."""
+
+    def __init__(self, trainer: PretrainTrainer, progress: dict[str, Any]):
+        self.trainer = trainer
+        self.progress = progress
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        self.trainer._tr_loss += self.progress["pending_loss"]
+        self.trainer._globalstep_last_logged = self.progress["last_logged"]

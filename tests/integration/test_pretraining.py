@@ -1,0 +1,145 @@
+"""Promises 4, 5, 6, 7 and 9 of pre-training, through the command line."""
+
+import json
+import shutil
+import signal
+
+import pytest
+import torch
+from pretraining_helpers import KILL_AT_STEP, KILL_IN_SAVE, curve, make_corpus, run_child, run_here
+from safetensors.torch import load_file
+from torch.testing import assert_close
+
+from sharedqkv import SharedQKVForMaskedLM
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(corpus, tmp_path_factory):
+    """A run that was never stopped."""
+    output = tmp_path_factory.mktemp("undisturbed") / "run"
+    assert run_here(corpus, output) == 0
+    return output
+
+
+def assert_same_run(output, undisturbed):
+    assert curve(output) == curve(undisturbed)
+    one, other = (load_file(path / "model" / "model.safetensors") for path in (output, undisturbed))
+    assert all(torch.equal(one[name], other[name]) for name in other)
+
+
+def test_leaves_a_run_folder(undisturbed):
+    info = json.loads((undisturbed / "run.json").read_text())
+    assert (info["state"], info["step"]) == ("done", 20)
+    assert info["recipe"]["size"] == "tiny"
+    steps = [record["step"] for record in curve(undisturbed) if "loss" in record]
+    assert steps == list(range(2, 21, 2))
+    assert curve(undisturbed)[-1]["eval_loss"] == info["eval_loss"]
+    assert curve(undisturbed)[-1]["eval_loss"] < curve(undisturbed)[0]["loss"]
+    assert {path.name for path in (undisturbed / "checkpoints").iterdir()} == {"checkpoint-16", "checkpoint-20"}
+    assert (undisturbed / "plots" / "loss.png").stat().st_size > 1000
+    assert not list(undisturbed.rglob("*.bin"))
+    SharedQKVForMaskedLM.from_pretrained(undisturbed / "model")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_killed_twice_and_resumed_gives_the_same_losses(corpus, undisturbed, tmp_path, workers):
+    """Killed in the middle of a later epoch (a step that is no record), then in the middle of a save."""
+    output = tmp_path / "run"
+    first = run_child(KILL_AT_STEP.format(step=11, signal="SIGKILL"), corpus, output, workers=workers)
+    assert first.returncode == -signal.SIGKILL, first.stderr[-2000:]
+    second = run_child(KILL_IN_SAVE.format(step=16), corpus, output, workers=workers, resume="auto")
+    assert second.returncode == -signal.SIGKILL
+    assert "resuming from" in second.stderr
+    assert "checkpoint-8" in second.stderr
+    assert (output / "checkpoints" / "checkpoint-16" / "model.safetensors").exists()
+    assert run_here(corpus, output, workers=workers, resume="auto") == 0
+    assert_same_run(output, undisturbed)
+
+
+@pytest.mark.parametrize(("name", "step"), [("SIGTERM", 6), ("SIGINT", 7)])
+def test_a_signal_saves_and_says_how_to_go_on(corpus, undisturbed, tmp_path, name, step):
+    output = tmp_path / "run"
+    stopped = run_child(KILL_AT_STEP.format(step=step, signal=name), corpus, output)
+    assert stopped.returncode == 128 + getattr(signal, name), stopped.stderr[-2000:]
+    assert f"stopped at step {step}; saved in" in stopped.stderr
+    assert "--resume auto" in stopped.stderr
+    assert json.loads((output / "run.json").read_text())["state"] == "stopped"
+    assert run_here(corpus, output, resume="auto") == 0
+    assert_same_run(output, undisturbed)
+
+
+@pytest.mark.parametrize("harm", ["truncate", "flip", "delete"])
+def test_a_damaged_checkpoint_is_skipped_and_named(corpus, undisturbed, tmp_path, capsys, harm):
+    output = tmp_path / "run"
+    shutil.copytree(undisturbed, output)
+    damaged = output / "checkpoints" / "checkpoint-20" / "optimizer.pt"
+    content = damaged.read_bytes()
+    if harm == "delete":
+        damaged.unlink()
+    else:
+        damaged.write_bytes(content[:100] if harm == "truncate" else content[:50] + b"\xff" + content[51:])
+    assert run_here(corpus, output, resume="auto") == 0
+    message = capsys.readouterr().err
+    assert "skipping" in message
+    assert "checkpoint-20: optimizer.pt is" in message
+    assert "resuming from" in message
+    assert_same_run(output, undisturbed)
+
+
+def test_accumulation_gives_the_same_trajectory(corpus, tmp_path):
+    """Without dropout, whose draws depend on the shape of the batch."""
+    for rows in (8, 1):
+        assert run_here(corpus, tmp_path / str(rows), rows_per_device=rows, dropout=0.0) == 0
+    assert_curves_close(tmp_path / "1", tmp_path / "8")
+
+
+def test_two_processes_give_the_same_trajectory(corpus, tmp_path):
+    assert run_here(corpus, tmp_path / "one", dropout=0.0) == 0
+    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29517")
+    result = run_child("", corpus, tmp_path / "two", launcher=launcher, rows_per_device=4, dropout=0.0)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert_curves_close(tmp_path / "two", tmp_path / "one")
+
+
+def assert_curves_close(one, other):
+    found, expected = curve(one), curve(other)
+    assert [record.keys() for record in found] == [record.keys() for record in expected]
+    for name in ("loss", "grad_norm", "eval_loss"):
+        values = [[record[name] for record in records if name in record] for records in (found, expected)]
+        assert_close(torch.tensor(values[0]), torch.tensor(values[1]), atol=2e-5, rtol=2e-5)
+
+
+def test_the_number_of_workers_does_not_matter(corpus, undisturbed, tmp_path):
+    assert run_here(corpus, tmp_path / "run", workers=2) == 0
+    assert_same_run(tmp_path / "run", undisturbed)
+
+
+@pytest.mark.parametrize("layout", ["packed", "pairs"])
+def test_other_layouts_train(tmp_path, layout):
+    corpus = make_corpus(tmp_path, layout)
+    next_sentence = {"next_sentence": "true"} if layout == "pairs" else {}
+    assert run_here(corpus, tmp_path / "run", whole_words="true", **next_sentence) == 0
+    losses = [record["loss"] for record in curve(tmp_path / "run") if "loss" in record]
+    assert losses[-1] < losses[0]
+
+
+def test_a_budget_in_minutes_ends_in_time(corpus, tmp_path):
+    assert run_here(corpus, tmp_path / "run", max_steps="null", max_minutes=0.05, save_steps=1000) == 0
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert info["state"] == "done"
+    rates = [record["learning_rate"] for record in curve(tmp_path / "run") if "loss" in record]
+    assert rates[-1] < max(rates)
+
+
+@pytest.mark.parametrize(("budget", "steps"), [({"max_epochs": 0.5}, None), ({"max_tokens": 1000}, 4)])
+def test_budgets_in_epochs_and_tokens(corpus, tmp_path, budget, steps):
+    from sharedqkv.data.shards import ShardedRows
+
+    assert run_here(corpus, tmp_path / "run", max_steps="null", **budget) == 0
+    expected = steps or -(-len(ShardedRows.open(corpus, "train")) // 16)
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["step"] == expected

@@ -1,0 +1,173 @@
+"""What goes wrong while pre-training stops with a message that names the file and the remedy; nothing good is lost."""
+
+import json
+import shutil
+
+import pytest
+import torch
+from pretraining_helpers import curve, make_corpus, run_here
+
+from sharedqkv.training import checkpoints
+from sharedqkv.training.recipe import load_recipe, shipped_recipes
+
+
+@pytest.fixture(scope="module")
+def corpus(tmp_path_factory):
+    return make_corpus(tmp_path_factory.mktemp("corpus"))
+
+
+@pytest.fixture
+def own_corpus(corpus, tmp_path):
+    return shutil.copytree(corpus, tmp_path / "corpus")
+
+
+def refused(capsys, *arguments, **fields):
+    assert run_here(*arguments, **fields) == 2
+    return capsys.readouterr().err
+
+
+def test_truncated_shard(own_corpus, tmp_path, capsys):
+    shard = own_corpus / "train-00000.npy"
+    shard.write_bytes(shard.read_bytes()[:-10])
+    message = refused(capsys, own_corpus, tmp_path / "run")
+    assert "train-00000.npy" in message
+    assert "prepare" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_flipped_byte_in_a_shard(own_corpus, tmp_path, capsys):
+    shard = own_corpus / "train-00000.npy"
+    content = bytearray(shard.read_bytes())
+    content[-5] ^= 1
+    shard.write_bytes(content)
+    message = refused(capsys, own_corpus, tmp_path / "run")
+    assert "train-00000.npy is not what was written" in message
+    assert not (tmp_path / "run").exists()
+
+
+def test_another_tokenizer(own_corpus, tmp_path, capsys):
+    from transformers import BertTokenizer
+
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "cat"]
+    BertTokenizer(vocab={word: index for index, word in enumerate(words)}).save_pretrained(own_corpus / "tokenizer")
+    assert "prepared with another tokenizer" in refused(capsys, own_corpus, tmp_path / "run")
+
+
+def test_no_corpus(tmp_path, capsys):
+    assert "manifest.json is missing" in refused(capsys, tmp_path / "nothing", tmp_path / "run")
+
+
+def test_unwritable_output(corpus, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    message = refused(capsys, corpus, tmp_path / "file" / "run")
+    assert "cannot be written" in message
+    assert "choose another --output" in message
+
+
+def test_next_sentence_needs_pairs(corpus, tmp_path, capsys):
+    assert "prepare it with --layout pairs" in refused(capsys, corpus, tmp_path / "run", next_sentence="true")
+
+
+def test_a_loss_that_is_no_number(corpus, tmp_path, capsys):
+    message = refused(capsys, corpus, tmp_path / "run", learning_rate="1e30", warmup=0, max_grad_norm=0, save_steps=2)
+    assert "the loss is nan at step" in message or "the loss is inf at step" in message
+    assert list((tmp_path / "run").glob("non_finite_batch_*.safetensors"))
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "failed"
+    for checkpoint in checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints"):
+        from safetensors.torch import load_file
+
+        assert all(torch.isfinite(t).all() for t in load_file(checkpoint / "model.safetensors").values())
+
+
+def test_a_full_disk_leaves_the_last_good_checkpoint(corpus, tmp_path, capsys, monkeypatch):
+    """torch.save fails in the middle of the third checkpoint, as it does when the disk is full."""
+    real, calls = torch.save, []
+
+    def failing(thing, path, *args, **kwargs):
+        if "checkpoint-12" in str(path):
+            with open(path, "wb") as file:
+                file.write(b"half a file")
+            raise RuntimeError("PytorchStreamWriter failed writing file: No space left on device")
+        calls.append(path)
+        return real(thing, path, *args, **kwargs)
+
+    monkeypatch.setattr(torch, "save", failing)
+    message = refused(capsys, corpus, tmp_path / "run", keep_checkpoints=1)
+    assert "checkpoint-12 could not be written" in message
+    assert "No space left on device" in message
+    assert "checkpoint-8 is complete" in message
+    assert calls
+    monkeypatch.setattr(torch, "save", real)
+    assert run_here(corpus, tmp_path / "run", keep_checkpoints=1, resume="auto") == 0
+    assert run_here(corpus, tmp_path / "undisturbed") == 0
+    assert curve(tmp_path / "run") == curve(tmp_path / "undisturbed")
+
+
+def test_an_existing_run_is_never_overwritten(corpus, tmp_path, capsys):
+    assert run_here(corpus, tmp_path / "run", max_steps=4) == 0
+    before = (tmp_path / "run" / "run.json").read_bytes()
+    message = refused(capsys, corpus, tmp_path / "run", max_steps=4)
+    assert "holds a run already: continue it with --resume auto, or choose another --output" in message
+    message = refused(capsys, corpus, tmp_path / "run", max_steps=4, learning_rate=0.5, resume="auto")
+    assert "is another run: learning_rate was 0.002, is 0.5" in message
+    assert (tmp_path / "run" / "run.json").read_bytes() == before
+
+
+def test_resuming_from_a_named_checkpoint(corpus, tmp_path, capsys):
+    assert run_here(corpus, tmp_path / "run", max_steps=8) == 0
+    checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-4"
+    before = curve(tmp_path / "run")
+    assert run_here(corpus, tmp_path / "run", max_steps=8, resume=checkpoint) == 0
+    assert curve(tmp_path / "run") == before
+    (checkpoint / "complete.json").unlink(missing_ok=True)
+    assert "cannot be resumed from: it was not finished" in refused(
+        capsys, corpus, tmp_path / "run", max_steps=8, resume=checkpoint
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"attention_variant": "shard"}, "unknown attention_variant 'shard'"),
+        ({"learning_rat": 1}, "unknown key 'learning_rat'. Did you mean 'learning_rate'"),
+        ({"size": "huge"}, "unknown size 'huge'"),
+        ({"rows_per_device": 3}, "rows_per_step 8 must be a multiple of rows_per_device 3"),
+        ({"max_steps": "null"}, "give exactly one of max_steps, max_epochs, max_tokens, max_minutes; given: none"),
+        ({"max_epochs": 1}, "given: max_steps, max_epochs"),
+        ({"logging_steps": 3}, "logging_steps 3 must divide save_steps 4"),
+        ({"schedule": "cosine"}, "schedule must be one of linear, warmup_stable_decay, constant, not 'cosine'"),
+        ({"model": "{vocab_size: 7}"}, "model: vocab_size has its own place"),
+        ({"mlm_share": 2}, "mlm_share must be between 0 and 1"),
+    ],
+)
+def test_bad_recipes_are_refused_before_anything_is_touched(tmp_path, capsys, fields, message):
+    assert message in refused(capsys, tmp_path / "nothing", tmp_path / "run", **fields)
+    assert not (tmp_path / "run").exists()
+
+
+def test_unknown_recipes_list_the_shipped(tmp_path, capsys):
+    message = refused(capsys, tmp_path, tmp_path, recipe="tiny_gpu")
+    assert all(name in message for name in shipped_recipes())
+
+
+def test_shipped_recipes():
+    assert set(shipped_recipes()) == {"tiny_cpu", "small", "medium", "base", "base_paper", "base_hour", "large"}
+    assert load_recipe("base_paper", {}).max_epochs == 20
+    assert load_recipe("base_hour", {}).max_minutes == 60
+
+
+@pytest.mark.parametrize("recipe", shipped_recipes())
+def test_every_shipped_recipe_runs_two_steps(tmp_path, recipe):
+    """At overridden size; everything else is the recipe's own, but for compiling, which has a test of its own."""
+    corpus = make_corpus(tmp_path, "pairs" if recipe == "base_paper" else "chunks")
+    assert run_here(corpus, tmp_path / "run", recipe=recipe, max_steps=2, compile="false", workers=0) == 0
+    info = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert (info["state"], info["step"]) == ("done", 2)
+
+
+def test_compiled(corpus, tmp_path):
+    fields = {"max_steps": 4, "dropout": 0.0}
+    assert run_here(corpus, tmp_path / "plain", **fields) == 0
+    assert run_here(corpus, tmp_path / "compiled", compile="true", **fields) == 0
+    plain, compiled = (curve(tmp_path / name)[-1]["eval_loss"] for name in ("plain", "compiled"))
+    assert compiled == pytest.approx(plain, rel=1e-3)
