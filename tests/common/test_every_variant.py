@@ -92,6 +92,7 @@ def test_bfloat16_autocast_stays_in_bfloat16_and_near(variant, backend, position
     assert torch.bfloat16 in seen
     if backend == "sdpa":
         assert seen == {torch.bfloat16}
+    assert rough.logits.dtype == torch.bfloat16, "the residual stream is not widened"
     assert_close(rough.loss, exact.loss, atol=0.1, rtol=0.05)
     assert all(torch.isfinite(gradient).all() for gradient in gradients.values())
 

@@ -16,18 +16,12 @@ from sharedqkv.models.configuration import SharedQKVConfig
 class StreamLayerNorm(nn.LayerNorm):
     """A LayerNorm that gives back the dtype it gets.
 
-    Autocast computes it in fp32 and would leave the whole residual stream in fp32: twice the memory and traffic.
+    Autocast computes it in fp32 and would leave the whole residual stream in fp32: twice the memory and traffic. The
+    first sub-layer brings the stream to autocast's dtype, and there it stays.
     """
 
     def forward(self, states: Tensor) -> Tensor:
         return super().forward(states).to(states.dtype)
-
-
-def _to_autocast_dtype(states: Tensor) -> Tensor:
-    device = states.device.type
-    if torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device):
-        return states.to(torch.get_autocast_dtype(device))
-    return states
 
 
 class SharedQKVEmbeddings(nn.Module):
@@ -59,7 +53,7 @@ class SharedQKVEmbeddings(nn.Module):
                 embeddings = embeddings + self.position_embeddings.weight[: words_BLD.shape[1]]
             else:
                 embeddings = embeddings + self.position_embeddings(position_ids_BL)
-        return self.dropout(_to_autocast_dtype(self.LayerNorm(embeddings)))
+        return self.dropout(self.LayerNorm(embeddings))
 
 
 class ResidualOutput(nn.Module):
@@ -80,7 +74,8 @@ class ResidualOutput(nn.Module):
         return self.LayerNorm(residual) if self.pre_norm else residual
 
     def forward(self, states: Tensor, residual: Tensor) -> Tensor:
-        summed = self.dropout(self.dense(states)) + residual
+        states = self.dropout(self.dense(states))
+        summed = states + residual.to(states.dtype)
         return summed if self.pre_norm else self.LayerNorm(summed)
 
 

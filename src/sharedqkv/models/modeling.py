@@ -170,6 +170,9 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
         return given
 
     def _attention_mask(self, hidden_BLD: Tensor, attention_mask: Tensor | None, document_ids: Tensor | None) -> Any:
+        if attention_mask is None and document_ids is None:
+            # Transformers builds an all-true mask here while compiling, and SDPA leaves its fused kernels for it.
+            return None
         if document_ids is None:
             return create_bidirectional_mask(self.config, hidden_BLD, attention_mask)
         if self.config._attn_implementation not in PACKING_BACKENDS:

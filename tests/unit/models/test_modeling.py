@@ -188,3 +188,20 @@ def test_no_warning_from_our_own_use_of_transformers(head, caplog):
     finally:
         transformers.utils.logging.disable_propagation()
     assert not caplog.records
+
+
+def test_full_rows_reach_the_fused_kernels_when_compiled(monkeypatch):
+    """A mask, even one that hides nothing, keeps SDPA from them."""
+    model = tiny_model("Model", tiny_config())
+    graphs = []
+
+    def look(graph, inputs):
+        graphs.append(graph)
+        return graph
+
+    torch._dynamo.reset()
+    torch.compile(model, backend=look, fullgraph=True)(torch.randint(5, 40, (2, 8)))
+    calls = [n for g in graphs for n in g.graph.nodes if "scaled_dot_product_attention" in str(n.target)]
+    assert len(calls) == 2
+    assert all(call.kwargs["attn_mask"] is None for call in calls)
+    assert not any("mask" in str(n.name) for g in graphs for n in g.graph.nodes)
