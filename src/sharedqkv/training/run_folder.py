@@ -130,7 +130,9 @@ def environment() -> dict[str, Any]:
 
 
 def git_state() -> dict[str, Any] | None:
-    """The commit this code is at, when it runs from a checkout."""
+    """The commit this code is at: of the checkout it runs from, or named in SHAREDQKV_GIT_SHA for a bare copy."""
+    if "SHAREDQKV_GIT_SHA" in os.environ:
+        return {"sha": os.environ["SHAREDQKV_GIT_SHA"], "dirty": None}
 
     def git(*arguments: str) -> str:
         return subprocess.run(
