@@ -11,10 +11,14 @@ import numpy as np
 from sharedqkv.data.blocks import load_rows
 from sharedqkv.data.files import atomic_write, sha256_of
 from sharedqkv.data.layouts import RowFormat
-from sharedqkv.data.manifest import EmptyCorpusError, FileRecord, ShardRecord
+from sharedqkv.data.manifest import FileRecord, ShardRecord
 from sharedqkv.data.sources import Source, Split
 
 SHARD_BYTES = 32 << 20
+
+
+class EmptyCorpusError(ValueError):
+    """Preparing gave nothing to train on."""
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,14 @@ def shares_to_keep(sources: Sequence[Source], rows: Sequence[int]) -> list[tuple
     The source that runs out first sets the size; without weights everything stays.
     """
     shares = [(1, 1)] * len(sources)
-    weighted = [number for number, source in enumerate(sources) if source.weight is not None]
-    size = min((rows[number] / (sources[number].weight or 1) for number in weighted), default=0.0)
-    for number in weighted:
-        if rows[number] == 0:
-            raise EmptyCorpusError(
-                f"--source {sources[number].name} gives not one row, so it cannot be mixed by weight"
-            )
-        wanted = math.floor(size * (sources[number].weight or 1) + 1e-6)
+    weights = {number: source.weight for number, source in enumerate(sources) if source.weight is not None}
+    for number in weights:
+        if not rows[number]:
+            name = sources[number].name
+            raise EmptyCorpusError(f"--source {name} gives not one row, so it cannot be mixed by weight")
+    size = min((rows[number] / weight for number, weight in weights.items()), default=0.0)
+    for number, weight in weights.items():
+        wanted = math.floor(size * weight + 1e-6)
         shares[number] = (min(rows[number], max(1, wanted)), rows[number])
     return shares
 

@@ -18,6 +18,7 @@ from sharedqkv.data.files import atomic_write
 from sharedqkv.data.layouts import Document, Layout, RowFormat, lay_out, split_lengths
 from sharedqkv.data.sentences import split_sentences
 from sharedqkv.data.sources import SPLITS, Split
+from sharedqkv.data.tokenizer import WordEncoder
 
 TEXTS_AT_ONCE = 500_000
 """In characters: the words of a whole block at once would take needless memory."""
@@ -50,14 +51,14 @@ class BlockSettings:
     seed: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class SplitCount:
     documents: int
     rows: int
     dropped_tokens: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class BlockReport:
     number: int
     documents: int
@@ -157,9 +158,7 @@ def _held_out(block: TokenisedBlock, fraction: float) -> np.ndarray:
 
 
 @lru_cache(maxsize=1)
-def _encoder(tokenizer_file: Path) -> Any:
-    from sharedqkv.data.tokenizer import WordEncoder
-
+def _encoder(tokenizer_file: Path) -> WordEncoder:
     return WordEncoder(Tokenizer.from_file(str(tokenizer_file)))
 
 

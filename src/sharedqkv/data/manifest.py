@@ -21,10 +21,6 @@ class DamagedCorpusError(ValueError):
     """A file of a prepared corpus is not what was written."""
 
 
-class EmptyCorpusError(ValueError):
-    """Preparing gave nothing to train on."""
-
-
 @dataclass(frozen=True)
 class FileRecord:
     name: str

@@ -15,9 +15,10 @@ from typing import Any, get_args
 
 import numpy as np
 
+from sharedqkv.data.assembly import EmptyCorpusError
 from sharedqkv.data.blocks import BlockReport, BlockSettings
 from sharedqkv.data.layouts import Layout, RowFormat
-from sharedqkv.data.manifest import FORMAT, EmptyCorpusError, InputRecord, Manifest, SourceRecord
+from sharedqkv.data.manifest import FORMAT, InputRecord, Manifest, SourceRecord
 from sharedqkv.data.reading import TextDocuments, TextOptions
 from sharedqkv.data.sources import SPLITS, Source, Split, resolve_source, sample_documents
 from sharedqkv.data.steps import ReadBlock, Steps, digest, fingerprint
@@ -91,7 +92,7 @@ def prepare(arguments: PrepareArguments) -> Manifest:
     with Workers(arguments.processes) as workers, claim(output) as work:
         sources = _resolve_sources(arguments)
         tokenizer = load_tokenizer(arguments.tokenizer, arguments.cased) if arguments.tokenizer else None
-        inputs = [[str(file), file.stat().st_size] for source in sources for file in source.files]
+        inputs = [file for source in sources for file in source.inputs()]
         manifest = find_finished(output, arguments.settings(), inputs, tokenizer)
         if manifest is None:
             work.begin(arguments.settings() | {"format": FORMAT})
@@ -200,7 +201,7 @@ def _source_record(
         weight=source.weight,
         repository=source.repository,
         commit=source.commit,
-        files=tuple(InputRecord(str(file), file.stat().st_size) for file in source.files),
+        files=tuple(InputRecord(*file) for file in source.inputs()),
         text_bytes=sum(report.text_bytes for report in mine),
         documents=sum(report.documents for report in mine),
         duplicates=sum(report.duplicates for report in mine),

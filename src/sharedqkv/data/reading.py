@@ -36,9 +36,10 @@ Batch = tuple[list[str], float]
 SEPARATORS = {"blank-line": re.compile(r"\n[ \t\r]*\n"), "line": re.compile(r"\n"), "file": None}
 COMPRESSIONS = (".gz", ".xz", ".zst")
 READ_BYTES = 1 << 20
+UNPACKED_IN_MEMORY = 64 << 20
 LONGEST_DOCUMENT = 2_000_000
 """In characters; a longer document is cut at white space, so that memory stays flat."""
-LONGEST_LINE = 256 << 20
+LONGEST_LINE = 64 << 20
 """In bytes, of JSON Lines: a longer one is taken for a file that is no JSON Lines."""
 
 
@@ -63,12 +64,12 @@ def read_documents(path: Path, options: TextOptions) -> Iterator[Batch]:
         raise ValueError(f"{path}: unknown kind of file; known are {known_formats()}")
     size = max(1, path.stat().st_size)
     try:
-        with open(path, "rb") as raw, tempfile.TemporaryFile() as unpacked:
+        with open(path, "rb") as raw, tempfile.SpooledTemporaryFile(UNPACKED_IN_MEMORY) as unpacked:
             stream = _decompressed(raw, path)
             if format_name == ".parquet" and stream is not raw:
                 # Parquet is read from its end, which a compressed stream cannot do.
                 shutil.copyfileobj(stream, unpacked)
-                stream = unpacked
+                stream = cast(IO[bytes], unpacked)
             for documents, share in READERS[format_name](stream, options):
                 yield documents, raw.tell() / size if share is None else share
     except _ContentError as error:

@@ -4,10 +4,10 @@ import re
 
 _END = re.compile(
     r"""
-    (?<!\b[A-Z])                       # not after an initial: J. S. Bach
-    (?<!\b(?:Mr|Ms|Dr|St|vs|No)) (?<!\bMrs)
-    [.!?…] ["'”’)\]]* \s+ (?=[^a-z\s])  # a full stop, then something that may begin a sentence
-    | [。！？] ["'”’)\]]* | \n+          # marks that need no space after them; the end of a line
+    [.!?…] (?<!\b[A-Z].) (?<!\b(?:Mr|Ms|Dr|St|vs|No).) (?<!\bMrs.)  # not after an initial or a title: Mr. J. S. Bach
+    ["'”’)\]]* \s+ (?=[^a-z\s])  # white space, then something that may begin a sentence
+    | [。！？] ["'”’)\]]*  # these need no space after them
+    | \n+
     """,
     re.VERBOSE,
 )

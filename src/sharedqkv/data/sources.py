@@ -45,6 +45,11 @@ class Source:
     commit: str | None = None
     rows_per_document: int = 1
 
+    def inputs(self) -> list[tuple[str, int]]:
+        """Names and sizes of the files: as the user wrote them, or without the cache's folder, which says nothing."""
+        names = [file.name if self.repository else str(file) for file in self.files]
+        return [(name, file.stat().st_size) for name, file in zip(names, self.files, strict=True)]
+
 
 @dataclass(frozen=True)
 class Block:
@@ -112,7 +117,9 @@ def fetch_corpus(corpus: NamedCorpus, revision: str) -> tuple[str, tuple[Path, .
         # A full commit hash needs no question to the hub, so that a cached corpus can be used offline.
         is_commit = re.fullmatch("[0-9a-f]{40}", revision)
         commit = revision if is_commit else str(HfApi().dataset_info(corpus.repository, revision=revision).sha)
-        dataset = datasets.load_dataset(corpus.repository, corpus.config, split="train", revision=commit)
+        dataset = datasets.load_dataset(
+            corpus.repository, corpus.config, split="train", revision=commit, keep_in_memory=False
+        )
     except (OSError, ValueError, RuntimeError) as error:
         raise OSError(
             f"cannot get {corpus.repository} at revision {revision} from the hub: {error}. "

@@ -11,11 +11,11 @@ import numpy as np
 from rich.console import Console
 from rich.progress import Progress
 
-from sharedqkv.data.assembly import SHARD_BYTES, plan_shards, shares_to_keep, thin, write_shard
+from sharedqkv.data.assembly import SHARD_BYTES, EmptyCorpusError, plan_shards, shares_to_keep, thin, write_shard
 from sharedqkv.data.blocks import BlockReport, BlockSettings, lay_out_block, load_arrays, tokenise_block
 from sharedqkv.data.deduplication import find_duplicates
 from sharedqkv.data.files import atomic_write
-from sharedqkv.data.manifest import EmptyCorpusError, SplitRecord
+from sharedqkv.data.manifest import SplitRecord
 from sharedqkv.data.reading import TextOptions
 from sharedqkv.data.sources import SPLITS, Source, Split, read_blocks
 from sharedqkv.data.work import WorkFolder, read_json, write_json
@@ -24,7 +24,7 @@ from sharedqkv.data.workers import Workers
 Result = TypeVar("Result")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class ReadBlock:
     """A block after the first step."""
 
@@ -45,6 +45,8 @@ class Steps:
         files = [file for source in self.sources for file in source.files]
         listing = self.work.blocks(digest(tokenizer_digest, *map(fingerprint, files)))
         found: list[list[Any]] = read_json(listing) or []
+        if not all((self.work.path / "tokens" / name).exists() for _, name in found):
+            found.clear()
 
         def tasks() -> Iterator[tuple[Any, ...]]:
             basis = tokenizer_digest

@@ -5,7 +5,7 @@ import json
 import re
 import string
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,14 +46,20 @@ def load_tokenizer(name: str, cased: bool = False) -> Any:
 
 
 def _read_vocabulary(path: Path) -> dict[str, int]:
-    tokens = path.read_text(encoding="utf-8").splitlines()
+    try:
+        tokens = path.read_text(encoding="utf-8").removesuffix("\n").split("\n")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path}: not a vocabulary: {error}") from error
     vocabulary = {token: number for number, token in enumerate(tokens)}
     if len(vocabulary) != len(tokens):
         twice = next(token for token, count in Counter(tokens).items() if count > 1)
         raise ValueError(f"{path}: {twice!r} occurs twice; a vocabulary has one token a line, each once")
     missing = [token for token in SPECIAL_TOKENS if token not in vocabulary]
     if missing:
-        raise ValueError(f"{path}: not a BERT vocabulary, {' '.join(missing)} missing; it has one token a line")
+        raise ValueError(
+            f"{path}: not a BERT vocabulary, {' '.join(missing)} missing. "
+            "Give a vocab.txt with one token a line, or the folder of a tokenizer"
+        )
     return vocabulary
 
 
@@ -106,7 +112,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, cased: bool = False) 
     )
     learner = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     learner.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    learner.train_from_iterator((f"{word} " * count for word, count in words.items()), trainer)
+    learner.train_from_iterator(_repeated(words), trainer)
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=not cased)
 
 
@@ -116,12 +122,20 @@ def _count_words(texts: Iterable[str], backend: Tokenizer) -> Counter[str]:
     for text in texts:
         raw.update(_WORD.findall(text))
     counts = Counter[str]()
-    for raw_word, count in raw.items():
+    while raw:
+        raw_word, count = raw.popitem()
         normalised = backend.normalizer.normalize_str(raw_word.encode("utf-8", "replace").decode())
         for word, _ in backend.pre_tokenizer.pre_tokenize_str(normalised):
             if len(word) <= LONGEST_WORD:
                 counts[word] += count
     return counts
+
+
+def _repeated(counts: Mapping[str, int]) -> Iterator[str]:
+    """Every word as often as it was counted, as the trainer takes no counts; in short texts, as it copies them."""
+    for word, count in counts.items():
+        for done in range(0, count, 1000):
+            yield f"{word} " * min(1000, count - done)
 
 
 class WordEncoder:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -13,6 +14,8 @@ from filelock import FileLock, Timeout
 from sharedqkv.data.files import atomic_write
 from sharedqkv.data.manifest import MANIFEST, DamagedCorpusError, Manifest
 from sharedqkv.data.tokenizer import tokenizer_hash
+
+OURS = re.compile(r"(train|validation)-\d+\.(next_sentence\.)?npy|tokenizer")
 
 log = logging.getLogger(__name__)
 
@@ -68,8 +71,9 @@ class WorkFolder:
 @contextmanager
 def claim(output: Path) -> Iterator[WorkFolder]:
     """The work folder of `output`, for this process alone."""
-    if output.is_dir() and any(output.iterdir()) and not any((output / name).exists() for name in (MANIFEST, ".work")):
-        raise ValueError(f"{output} is not empty and holds no prepared corpus: choose another --output")
+    foreign = [path.name for path in output.iterdir() if not OURS.fullmatch(path.name)] if output.is_dir() else []
+    if foreign and not any((output / name).exists() for name in (MANIFEST, ".work")):
+        raise ValueError(f"{output} holds other things ({foreign[0]}) and no prepared corpus: choose another --output")
     work = WorkFolder(output)
     lock = FileLock(work.path / "lock", timeout=0)
     try:
@@ -89,15 +93,17 @@ def claim(output: Path) -> Iterator[WorkFolder]:
         lock.release()
 
 
-def find_finished(output: Path, settings: dict[str, Any], inputs: list[list[Any]], tokenizer: Any) -> Manifest | None:
+def find_finished(
+    output: Path, settings: dict[str, Any], inputs: list[tuple[str, int]], tokenizer: Any
+) -> Manifest | None:
     """The corpus in `output`, when it is whole and what is asked for; None when it is to be made (anew).
 
-    `inputs`: path and size of every input file; `tokenizer`: None when it is trained on them.
+    `inputs`: name and size of every input file; `tokenizer`: None when it is trained on them.
     """
     if not (output / MANIFEST).exists():
         return None
     manifest = Manifest.read(output)
-    files = [[file.path, file.bytes] for source in manifest.sources for file in source.files]
+    files = [(file.path, file.bytes) for source in manifest.sources for file in source.files]
     before = manifest.settings | {"tokenizer": manifest.tokenizer_hash, "input files": files}
     hash_now = tokenizer_hash(tokenizer) if tokenizer else manifest.tokenizer_hash
     now = settings | {"tokenizer": hash_now, "input files": inputs}

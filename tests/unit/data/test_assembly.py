@@ -3,9 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sharedqkv.data.assembly import plan_shards, shares_to_keep, thin, write_shard
+from sharedqkv.data.assembly import EmptyCorpusError, plan_shards, shares_to_keep, thin, write_shard
 from sharedqkv.data.layouts import RowFormat
-from sharedqkv.data.manifest import EmptyCorpusError
 from sharedqkv.data.sources import Source
 
 ROW = RowFormat(length=4, dtype=np.dtype(np.uint16), pad=0, cls=1, sep=2)

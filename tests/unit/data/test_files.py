@@ -1,20 +1,11 @@
 import hashlib
-import subprocess
-import sys
+import multiprocessing
+import os
+import signal
 
 import pytest
 
 from sharedqkv.data.files import atomic_write, sha256_of
-
-KILLED_WHILE_WRITING = """
-import os, signal, sys
-from pathlib import Path
-from sharedqkv.data.files import atomic_write
-with atomic_write(Path(sys.argv[1])) as file:
-    file.write(b"half of it")
-    file.flush()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 def test_a_file_is_there_whole(tmp_path):
@@ -40,7 +31,17 @@ def test_an_error_leaves_what_was_there_before(tmp_path):
     assert len(list(tmp_path.iterdir())) == 1
 
 
+def killed_while_writing(path):
+    with atomic_write(path) as file:
+        file.write(b"half of it")
+        file.flush()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 def test_a_kill_leaves_what_was_there_before(tmp_path):
     (tmp_path / "a").write_bytes(b"before")
-    subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, str(tmp_path / "a")], check=False)
+    process = multiprocessing.get_context("fork").Process(target=killed_while_writing, args=(tmp_path / "a",))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     assert (tmp_path / "a").read_bytes() == b"before"

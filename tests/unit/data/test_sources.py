@@ -119,7 +119,7 @@ def test_a_full_commit_needs_no_question_to_the_hub(hub_folder, hub_commit):
 def test_the_commit_is_what_gets_loaded(hub_commit, monkeypatch):
     loaded = {}
 
-    def load_dataset(repository, config, split, revision):
+    def load_dataset(repository, config, split, revision, keep_in_memory):
         loaded.update(repository=repository, config=config, split=split, revision=revision)
         return types.SimpleNamespace(cache_files=[{"filename": "/somewhere/x.arrow"}])
 
