@@ -138,6 +138,7 @@ def test_resuming_from_a_named_checkpoint(corpus, tmp_path, capsys):
         ({"schedule": "cosine"}, "schedule must be one of linear, warmup_stable_decay, constant, not 'cosine'"),
         ({"model": "{vocab_size: 7}"}, "model: vocab_size has its own place"),
         ({"mlm_share": 2}, "mlm_share must be between 0 and 1"),
+        ({"report_to": "[comet]"}, "report_to must be one of tensorboard, wandb"),
     ],
 )
 def test_bad_recipes_are_refused_before_anything_is_touched(tmp_path, capsys, fields, message):
@@ -163,6 +164,21 @@ def test_every_shipped_recipe_runs_two_steps(tmp_path, recipe):
     assert run_here(corpus, tmp_path / "run", recipe=recipe, max_steps=2, compile="false", workers=0) == 0
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert (info["state"], info["step"]) == ("done", 2)
+
+
+def test_stable_adamw(corpus, tmp_path):
+    assert run_here(corpus, tmp_path / "run", optimizer="stable_adamw", max_steps=6) == 0
+    losses = [record["loss"] for record in curve(tmp_path / "run") if "loss" in record]
+    assert losses[-1] < losses[0]
+
+
+def test_trackers_that_are_not_installed_are_named(corpus, tmp_path, capsys, monkeypatch):
+    import importlib.util
+
+    real = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *rest: None if name == "wandb" else real(name, *rest))
+    message = refused(capsys, corpus, tmp_path / "run", report_to="[wandb]")
+    assert "report_to names wandb, which is not installed: pip install wandb" in message
 
 
 def test_compiled(corpus, tmp_path):

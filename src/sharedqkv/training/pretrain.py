@@ -1,5 +1,6 @@
 """One pre-training run, from a recipe to a run folder."""
 
+import importlib.util
 import math
 import os
 import shutil
@@ -52,6 +53,7 @@ def pretrain(recipe: PretrainRecipe, resume: str = "no") -> Outcome:
     world_size = int(os.environ.get("WORLD_SIZE", "1"))
     is_main = int(os.environ.get("RANK", "0")) == 0
     _check_devices(recipe, world_size)
+    _check_installed(recipe)
     train_rows = ShardedRows.open(recipe.data, "train", verify=is_main)
     validation_rows = ShardedRows.open(recipe.data, "validation")
     _check_layout(recipe, train_rows)
@@ -114,6 +116,12 @@ def _check_devices(recipe: PretrainRecipe, world_size: int) -> None:
             f"rows_per_step {recipe.rows_per_step} cannot be dealt to {world_size} processes of "
             f"{recipe.rows_per_device} rows each: make it a multiple of {recipe.rows_per_device * world_size}"
         )
+
+
+def _check_installed(recipe: PretrainRecipe) -> None:
+    for tracker in recipe.report_to:
+        if importlib.util.find_spec(tracker) is None:
+            raise ValueError(f"report_to names {tracker}, which is not installed: pip install {tracker}")
 
 
 def _check_layout(recipe: PretrainRecipe, rows: ShardedRows) -> None:
@@ -195,11 +203,7 @@ def _training_arguments(recipe: PretrainRecipe, run: RunFolder, max_steps: int, 
         max_steps=max_steps,
         per_device_train_batch_size=recipe.rows_per_device,
         gradient_accumulation_steps=recipe.rows_per_step // (recipe.rows_per_device * world_size),
-        optim="stable_adamw"
-        if recipe.optimizer == "stable_adamw"
-        else "adamw_torch_fused"
-        if on_gpu
-        else "adamw_torch",
+        optim="adamw_torch_fused" if on_gpu else "adamw_torch",
         learning_rate=recipe.learning_rate,
         adam_beta1=recipe.betas[0],
         adam_beta2=recipe.betas[1],

@@ -58,7 +58,7 @@ class PretrainRecipe:
     """budget in wall-clock minutes of training; the schedule follows the clock, so such a run is not exact on resume"""
 
     optimizer: Literal["adamw", "stable_adamw"] = "adamw"
-    """stable_adamw clips its updates and needs `pip install torch-optimi`"""
+    """stable_adamw shrinks its steps where the gradient is suddenly large"""
     learning_rate: float = 1e-4
     """peak learning rate"""
     schedule: Literal["linear", "warmup_stable_decay", "constant"] = "linear"
@@ -97,8 +97,8 @@ class PretrainRecipe:
     """steps between checkpoints"""
     keep_checkpoints: int = 2
     """complete checkpoints to keep"""
-    report_to: tuple[str, ...] = ()
-    """tensorboard, wandb"""
+    report_to: tuple[Literal["tensorboard", "wandb"], ...] = ()
+    """trackers to report to as well"""
 
     def __post_init__(self) -> None:
         budgets = [name for name in BUDGETS if getattr(self, name) is not None]

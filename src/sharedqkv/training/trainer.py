@@ -15,6 +15,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from sharedqkv.data.dataset import MaskedBatches, collate
 from sharedqkv.data.masking import IGNORED
 from sharedqkv.training import checkpoints
+from sharedqkv.training.optimizers import StableAdamW
 from sharedqkv.training.recipe import PretrainRecipe
 from sharedqkv.training.schedule import Clock, make_schedule
 from sharedqkv.training.watch import LossWatch
@@ -39,6 +40,9 @@ class PretrainTrainer(Trainer):
         clock: Clock | None,
         **kwargs: Any,
     ):
+        if recipe.optimizer == "stable_adamw":
+            settings = {"lr": recipe.learning_rate, "betas": recipe.betas, "eps": recipe.eps}
+            kwargs["optimizer_cls_and_kwargs"] = (StableAdamW, settings)
         super().__init__(model, args, data_collator=collate, train_dataset=train, eval_dataset=validation, **kwargs)
         self.recipe = recipe
         self.watch = watch
