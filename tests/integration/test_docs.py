@@ -35,12 +35,12 @@ def test_python_of_keeps_order_and_line_numbers():
     assert python_of(document).splitlines() == ["", "", "a = 1", "", "", "", "", "", "", "b = a"]
 
 
-@pytest.mark.parametrize("page", [MODELS_PAGE, ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", MODELS_PAGE, ROOT / "docs" / "data.md"], ids=lambda page: page.name
+)
 def test_blocks_run(page, tmp_path):
     code = python_of(page.read_text(encoding="utf-8"))
-    if not code:
-        assert page != MODELS_PAGE, "docs/models.md has lost its python blocks"
-        pytest.skip(f"{page.name} has no python blocks")
+    assert code, f"{page.name} has lost its python blocks"
     script = tmp_path / f"{page.stem}.py"
     script.write_text(code, encoding="utf-8")
     shutil.copy(ROOT / "examples" / "third_party_variant.py", tmp_path)
