@@ -10,6 +10,9 @@ COMMANDS = {
     "params": "count parameters and FLOPs of every variant, and what each saves",
     "prepare": "turn text into shards: deduplicate, tokenise, cut into rows",
     "pretrain": "pre-train an encoder from a recipe; resumes exactly",
+    "finetune": "fine-tune on GLUE or SQuAD with many seeds, and score",
+    "predict": "ask a fine-tuned model",
+    "compare": "say which of two fine-tuned models is better, by how much and how sure",
     "doctor": "say what is installed, which backends and devices work, and what is missing",
 }
 """Command → help; the code is in `sharedqkv.cli.<command>`."""

@@ -14,6 +14,11 @@ from sharedqkv.attention import get_variant
 
 ROOT = Path(__file__).parents[2]
 MODELS_PAGE = ROOT / "docs" / "models.md"
+PAGES = [
+    ROOT / "README.md",
+    MODELS_PAGE,
+    *(ROOT / "docs" / f"{name}.md" for name in ("data", "finetuning", "statistics")),
+]
 
 
 def python_of(document: str) -> str:
@@ -35,9 +40,7 @@ def test_python_of_keeps_order_and_line_numbers():
     assert python_of(document).splitlines() == ["", "", "a = 1", "", "", "", "", "", "", "b = a"]
 
 
-@pytest.mark.parametrize(
-    "page", [ROOT / "README.md", MODELS_PAGE, ROOT / "docs" / "data.md"], ids=lambda page: page.name
-)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_blocks_run(page, tmp_path):
     code = python_of(page.read_text(encoding="utf-8"))
     assert code, f"{page.name} has lost its python blocks"

@@ -1,0 +1,1 @@
+"""Statistics and reports: what a comparison of fine-tuned models may claim."""

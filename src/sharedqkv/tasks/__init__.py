@@ -1,0 +1,1 @@
+"""Fine-tuning tasks: GLUE, SQuAD and out-of-domain sets, and their official metrics."""

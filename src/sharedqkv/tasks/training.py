@@ -1,0 +1,180 @@
+"""One fine-tuned model: an encoder from its checkpoint, a new head, training, and its outputs."""
+
+import math
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from tqdm.auto import tqdm
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments, set_seed
+from transformers.trainer_pt_utils import LengthGroupedSampler
+
+from sharedqkv.models import SharedQKVModel
+from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.tasks.task import Features, Task
+
+_MULTIPLE = 8
+"""Rows are padded to a multiple of this, which tensor cores like, unless that would exceed max_length."""
+
+
+def build_model(task: Task, folder: Path, recipe: FinetuneRecipe, seed: int) -> Any:
+    """The encoder of a checkpoint under a head that is new for each seed, whatever head the checkpoint has."""
+    set_seed(seed)
+    dropout = {} if recipe.dropout is None else dict.fromkeys(_DROPOUTS, recipe.dropout)
+    encoder = SharedQKVModel.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation=recipe.attn_implementation, **dropout
+    )
+    return task.new_model(encoder)
+
+
+_DROPOUTS = ("hidden_dropout_prob", "attention_probs_dropout_prob")
+
+
+class Collator:
+    """Pads to the longest row of the batch."""
+
+    def __init__(self, pad_token_id: int, max_length: int):
+        self.pad_token_id = pad_token_id
+        self.multiple = _MULTIPLE if max_length % _MULTIPLE == 0 else 1
+
+    def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
+        longest = max(len(row["input_ids"]) for row in rows)
+        length = math.ceil(longest / self.multiple) * self.multiple
+        batch = {
+            "input_ids": _padded([row["input_ids"] for row in rows], length, self.pad_token_id),
+            "token_type_ids": _padded([row["token_type_ids"] for row in rows], length, 0),
+            "attention_mask": _padded([[1] * len(row["input_ids"]) for row in rows], length, 0),
+        }
+        targets = rows[0].keys() - batch.keys()
+        return {**batch, **{name: torch.tensor([row[name] for row in rows]) for name in sorted(targets)}}
+
+
+def _padded(rows: list[list[int]], length: int, filler: int) -> Tensor:
+    return torch.tensor([row + [filler] * (length - len(row)) for row in rows])
+
+
+class FinetuneTrainer(Trainer):
+    def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
+        """Rows of similar length share a batch. The order hangs on the seed alone, so it is the same for all models."""
+        rows = train_dataset if train_dataset is not None else self.train_dataset
+        return LengthGroupedSampler(
+            self.args.train_batch_size,
+            lengths=[len(row["input_ids"]) for row in rows],
+            generator=torch.Generator().manual_seed(self.args.seed),
+        )
+
+    def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
+        """Matrices only: biases, norms and the diagonals of the shared variants are not decayed."""
+        return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
+
+
+def train(
+    model: Any, features: Features, recipe: FinetuneRecipe, seed: int, pad_token_id: int, title: str
+) -> dict[str, Any]:
+    """Train to the last step, without looking at other data. Returns figures about the training."""
+    steps = math.ceil(recipe.epochs * math.ceil(len(features.inputs) / recipe.batch_size))
+    on_gpu = torch.cuda.is_available()
+    set_seed(seed)
+    with tempfile.TemporaryDirectory() as unused, deterministic():
+        args = TrainingArguments(
+            output_dir=unused,
+            max_steps=steps,
+            per_device_train_batch_size=recipe.batch_size,
+            optim="adamw_torch_fused" if on_gpu else "adamw_torch",
+            learning_rate=recipe.learning_rate,
+            lr_scheduler_type="linear",
+            warmup_steps=int(recipe.warmup * steps),
+            adam_beta1=recipe.betas[0],
+            adam_beta2=recipe.betas[1],
+            adam_epsilon=recipe.eps,
+            weight_decay=recipe.weight_decay,
+            max_grad_norm=recipe.max_grad_norm,
+            bf16=recipe.bf16,
+            torch_compile=recipe.compile,
+            seed=seed,
+            dataloader_pin_memory=on_gpu,
+            remove_unused_columns=False,
+            logging_strategy="no",
+            logging_nan_inf_filter=False,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=not on_gpu,
+        )
+        trainer = FinetuneTrainer(
+            model,
+            args,
+            data_collator=Collator(pad_token_id, recipe.max_length),
+            train_dataset=features.inputs,
+            callbacks=[_Bar(title)],
+        )
+        trainer.remove_callback(PrinterCallback)
+        outcome = trainer.train()
+    if not math.isfinite(outcome.training_loss):
+        raise ValueError(f"the loss became {outcome.training_loss}: lower learning_rate or lengthen warmup")
+    return {
+        "steps": steps,
+        "train_loss": outcome.training_loss,
+        "train_seconds": round(outcome.metrics["train_runtime"], 2),
+        "inputs_per_second": outcome.metrics["train_samples_per_second"],
+    }
+
+
+@torch.no_grad()
+def outputs_of(model: Any, features: Features, recipe: FinetuneRecipe, pad_token_id: int) -> list[np.ndarray]:
+    """The model's output for each of the inputs: logits of the classes, or (2, length) logits of start and end."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device).eval()
+    collate = Collator(pad_token_id, recipe.max_length)
+    by_length = sorted(range(len(features.inputs)), key=lambda index: -len(features.inputs[index]["input_ids"]))
+    outputs: dict[int, np.ndarray] = {}
+    for first in range(0, len(by_length), recipe.eval_batch_size):
+        picked = by_length[first : first + recipe.eval_batch_size]
+        batch = {name: tensor.to(device) for name, tensor in collate([features.inputs[i] for i in picked]).items()}
+        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.bf16):
+            output = model(**batch)
+        spans = hasattr(output, "start_logits")
+        logits = torch.stack((output.start_logits, output.end_logits), dim=1) if spans else output.logits
+        outputs.update(zip(picked, logits.float().cpu().numpy(), strict=True))
+    if not all(np.isfinite(output).all() for output in outputs.values()):
+        raise ValueError("the model's outputs hold NaN or infinity: the training diverged; lower learning_rate")
+    return [outputs[index] for index in range(len(outputs))]
+
+
+@contextmanager
+def deterministic() -> Iterator[None]:
+    """Same seed, same machine, same weights: on GPUs too, where some kernels add in any order by default."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    options: Any = torch.utils.deterministic
+    was_on, filled = torch.are_deterministic_algorithms_enabled(), options.fill_uninitialized_memory
+    torch.use_deterministic_algorithms(True)
+    options.fill_uninitialized_memory = False  # it costs time and decides nothing here
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(was_on)
+        options.fill_uninitialized_memory = filled
+
+
+class _Bar(TrainerCallback):
+    def __init__(self, title: str):
+        self.title = title
+        self.bar: tqdm | None = None
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        self.bar = tqdm(total=state.max_steps, desc=self.title, unit="step", dynamic_ncols=True, file=sys.stderr)
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.bar is not None:
+            self.bar.update()
+
+    def on_train_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if self.bar is not None:
+            self.bar.close()
