@@ -112,8 +112,9 @@ def load_yaml(schema: type[Schema], path: Path, overrides: Mapping[str, Any] | N
     return build(schema, {**values, **overrides}, str(path), lines)
 
 
-def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
-    """`--key value`, `--key=value` and `--flag` (true) into values, read as YAML."""
+def parse_overrides(schema: type[Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """`--key value`, `--key=value` and `--flag` (true) into values, read as YAML where the field is not text."""
+    hints = get_type_hints(schema)
     overrides: dict[str, Any] = {}
     remaining = list(arguments)
     while remaining:
@@ -123,7 +124,11 @@ def parse_overrides(arguments: Sequence[str]) -> dict[str, Any]:
         key, equals, text = argument[2:].partition("=")
         if not equals:
             text = remaining.pop(0) if remaining and not remaining[0].startswith("--") else "true"
-        overrides[key.replace("-", "_")] = yaml.safe_load(text)
+        name = key.replace("-", "_")
+        try:
+            overrides[name] = text if hints.get(name) is str else yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise ValueError(f"--{key} {text!r} is not valid YAML") from None
     return overrides
 
 

@@ -83,6 +83,8 @@ def test_a_damaged_checkpoint_is_skipped_and_named(corpus, undisturbed, tmp_path
         damaged.unlink()
     else:
         damaged.write_bytes(content[:100] if harm == "truncate" else content[:50] + b"\xff" + content[51:])
+    info = json.loads((output / "run.json").read_text())
+    (output / "run.json").write_text(json.dumps({**info, "state": "running"}))
     assert run_here(corpus, output, resume="auto") == 0
     message = capsys.readouterr().err
     assert "skipping" in message
@@ -99,11 +101,35 @@ def test_accumulation_gives_the_same_trajectory(corpus, tmp_path):
 
 
 def test_two_processes_give_the_same_trajectory(corpus, tmp_path):
-    assert run_here(corpus, tmp_path / "one", dropout=0.0) == 0
-    launcher = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=29517")
-    result = run_child("", corpus, tmp_path / "two", launcher=launcher, rows_per_device=4, dropout=0.0)
+    fields = {"rows_per_device": 4, "dropout": 0.0, "eval_rows": 13}
+    assert run_here(corpus, tmp_path / "one", **{**fields, "rows_per_device": 8}) == 0
+    result = run_child("", corpus, tmp_path / "two", launcher=two_processes(), **fields)
     assert result.returncode == 0, result.stderr[-3000:]
     assert_curves_close(tmp_path / "two", tmp_path / "one")
+
+
+def two_processes() -> tuple[str, ...]:
+    return ("-m", "torch.distributed.run", "--nproc-per-node=2", "--standalone")
+
+
+def test_two_processes_resume_exactly_after_a_signal(corpus, tmp_path):
+    """With dropout, of which every process draws its own."""
+    fields = {"launcher": two_processes(), "rows_per_device": 4, "max_steps": 12}
+    assert run_child("", corpus, tmp_path / "whole", **fields).returncode == 0
+    stopped = run_child(KILL_AT_STEP.format(step=5, signal="SIGTERM"), corpus, tmp_path / "run", **fields)
+    assert "stopped at step 6" in stopped.stderr, stopped.stderr[-3000:]
+    saved = tmp_path / "run" / "checkpoints" / "checkpoint-6"
+    assert (saved / "rng_state_0.pth").read_bytes() != (saved / "rng_state_1.pth").read_bytes()
+    resumed = run_child("", corpus, tmp_path / "run", resume="auto", **fields)
+    assert resumed.returncode == 0, resumed.stderr[-3000:]
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_two_processes_agree_on_the_clock(corpus, tmp_path):
+    budget = {"max_steps": "null", "max_minutes": 0.05}
+    result = run_child("", corpus, tmp_path / "run", launcher=two_processes(), rows_per_device=4, **budget)
+    assert result.returncode == 0, result.stderr[-3000:]
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "done"
 
 
 def assert_curves_close(one, other):
@@ -132,8 +158,13 @@ def test_a_budget_in_minutes_ends_in_time(corpus, tmp_path):
     assert run_here(corpus, tmp_path / "run", max_steps="null", max_minutes=0.05, save_steps=1000) == 0
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["state"] == "done"
-    rates = [record["learning_rate"] for record in curve(tmp_path / "run") if "loss" in record]
-    assert rates[-1] < max(rates)
+    progress = json.loads(
+        (tmp_path / "run" / "checkpoints" / f"checkpoint-{info['step']}" / "progress.json").read_text()
+    )
+    assert progress["elapsed_s"] >= 3
+    before = curve(tmp_path / "run")
+    assert run_here(corpus, tmp_path / "run", max_steps="null", max_minutes=0.05, save_steps=1000, resume="auto") == 0
+    assert curve(tmp_path / "run") == before, "a finished run is left alone"
 
 
 @pytest.mark.parametrize(("budget", "steps"), [({"max_epochs": 0.5}, None), ({"max_tokens": 1000}, 4)])

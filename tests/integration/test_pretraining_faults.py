@@ -5,10 +5,14 @@ import shutil
 
 import pytest
 import torch
+from filelock import FileLock
 from pretraining_helpers import curve, make_corpus, run_here
+from safetensors.torch import load_file
 
+from sharedqkv.models import heads
 from sharedqkv.training import checkpoints
 from sharedqkv.training.recipe import load_recipe, shipped_recipes
+from sharedqkv.training.trainer import PretrainTrainer
 
 
 @pytest.fixture(scope="module")
@@ -68,15 +72,63 @@ def test_next_sentence_needs_pairs(corpus, tmp_path, capsys):
     assert "prepare it with --layout pairs" in refused(capsys, corpus, tmp_path / "run", next_sentence="true")
 
 
-def test_a_loss_that_is_no_number(corpus, tmp_path, capsys):
-    message = refused(capsys, corpus, tmp_path / "run", learning_rate="1e30", warmup=0, max_grad_norm=0, save_steps=2)
-    assert "the loss is nan at step" in message or "the loss is inf at step" in message
-    assert list((tmp_path / "run").glob("non_finite_batch_*.safetensors"))
-    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "failed"
-    for checkpoint in checkpoints.checkpoints_in(tmp_path / "run" / "checkpoints"):
-        from safetensors.torch import load_file
-
+def assert_checkpoints_are_finite(run, names):
+    found = checkpoints.checkpoints_in(run / "checkpoints")
+    assert {path.name for path in found} == names
+    for checkpoint in found:
+        assert checkpoints.damage_of(checkpoint) is None
         assert all(torch.isfinite(t).all() for t in load_file(checkpoint / "model.safetensors").values())
+
+
+def test_a_loss_that_is_no_number(corpus, tmp_path, capsys, monkeypatch):
+    real, calls = heads.cross_entropy, []
+
+    def sometimes_nan(*arguments):
+        calls.append(1)
+        return real(*arguments) * (float("nan") if len(calls) == 11 else 1)
+
+    monkeypatch.setattr(heads, "cross_entropy", sometimes_nan)
+    message = refused(capsys, corpus, tmp_path / "run", eval_steps=1000)
+    assert "the loss is nan at step 11" in message
+    assert (tmp_path / "run" / "non_finite_batch_11.safetensors").exists()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["state"] == "failed"
+    assert_checkpoints_are_finite(tmp_path / "run", {"checkpoint-4", "checkpoint-8"})
+
+
+def test_weights_that_are_no_numbers_are_never_saved(corpus, tmp_path, capsys, monkeypatch):
+    """A gradient overflows in the very step of a save; the loss of that step is fine."""
+    real = PretrainTrainer.training_step
+
+    def overflowing(self, model, *rest):
+        loss = real(self, model, *rest)
+        if self.state.global_step == 7:
+            next(model.parameters()).grad.fill_(float("nan"))
+        return loss
+
+    monkeypatch.setattr(PretrainTrainer, "training_step", overflowing)
+    message = refused(capsys, corpus, tmp_path / "run", keep_checkpoints=1)
+    assert "weights are not finite at step 8" in message
+    assert_checkpoints_are_finite(tmp_path / "run", {"checkpoint-4"})
+
+
+def test_two_trainings_do_not_share_a_run_folder(corpus, tmp_path, capsys):
+    (tmp_path / "run").mkdir()
+    with FileLock(tmp_path / "run" / ".lock"):
+        assert "another process is training in" in refused(capsys, corpus, tmp_path / "run")
+
+
+def test_a_run_that_never_trained_does_not_stand_in_the_way(corpus, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(
+        PretrainTrainer, "resume", lambda self, checkpoint: (_ for _ in ()).throw(ValueError("no luck"))
+    )
+    assert "no luck" in refused(capsys, corpus, tmp_path / "run")
+    monkeypatch.undo()
+    assert run_here(corpus, tmp_path / "run", max_steps=2) == 0
+
+
+def test_many_gpus_need_many_processes(corpus, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    assert "torchrun --nproc-per-node 4" in refused(capsys, corpus, tmp_path / "run")
 
 
 def test_a_full_disk_leaves_the_last_good_checkpoint(corpus, tmp_path, capsys, monkeypatch):
@@ -114,15 +166,24 @@ def test_an_existing_run_is_never_overwritten(corpus, tmp_path, capsys):
 
 
 def test_resuming_from_a_named_checkpoint(corpus, tmp_path, capsys):
-    assert run_here(corpus, tmp_path / "run", max_steps=8) == 0
-    checkpoint = tmp_path / "run" / "checkpoints" / "checkpoint-4"
+    """What came after it belongs to another future and goes."""
+    fields = {"max_steps": 12, "keep_checkpoints": 3}
+    assert run_here(corpus, tmp_path / "run", **fields) == 0
+    folder = tmp_path / "run" / "checkpoints"
     before = curve(tmp_path / "run")
-    assert run_here(corpus, tmp_path / "run", max_steps=8, resume=checkpoint) == 0
+    assert run_here(corpus, tmp_path / "run", resume=folder / "checkpoint-4", **fields) == 0
+    assert f"removing {folder / 'checkpoint-12'}" in capsys.readouterr().err
     assert curve(tmp_path / "run") == before
-    (checkpoint / "complete.json").unlink(missing_ok=True)
-    assert "cannot be resumed from: it was not finished" in refused(
-        capsys, corpus, tmp_path / "run", max_steps=8, resume=checkpoint
-    )
+    assert {path.name for path in folder.iterdir()} == {"checkpoint-4", "checkpoint-8", "checkpoint-12"}
+
+    shutil.copytree(folder / "checkpoint-4", folder / "best")
+    elsewhere = shutil.copytree(folder / "checkpoint-4", tmp_path / "other" / "checkpoint-4")
+    for foreign in (folder / "best", elsewhere):
+        assert "is no checkpoint of this run" in refused(capsys, corpus, tmp_path / "run", resume=foreign, **fields)
+    (folder / "checkpoint-4" / "complete.json").unlink()
+    message = refused(capsys, corpus, tmp_path / "run", resume=folder / "checkpoint-4", **fields)
+    assert "cannot be resumed from: it was not finished" in message
+    assert curve(tmp_path / "run") == before
 
 
 @pytest.mark.parametrize(
@@ -138,6 +199,8 @@ def test_resuming_from_a_named_checkpoint(corpus, tmp_path, capsys):
         ({"schedule": "cosine"}, "schedule must be one of linear, warmup_stable_decay, constant, not 'cosine'"),
         ({"model": "{vocab_size: 7}"}, "model: vocab_size has its own place"),
         ({"mlm_share": 2}, "mlm_share must be between 0 and 1"),
+        ({"betas": "[1.5, 0.9]"}, "betas must be in [0, 1), not [1.5, 0.9]"),
+        ({"workers": -1}, "workers must not be negative"),
         ({"report_to": "[comet]"}, "report_to must be one of tensorboard, wandb"),
     ],
 )
@@ -159,7 +222,7 @@ def test_shipped_recipes():
 
 @pytest.mark.parametrize("recipe", shipped_recipes())
 def test_every_shipped_recipe_runs_two_steps(tmp_path, recipe):
-    """At overridden size; everything else is the recipe's own, but for compiling, which has a test of its own."""
+    """At overridden size, rows and budget; compiling has a test of its own."""
     corpus = make_corpus(tmp_path, "pairs" if recipe == "base_paper" else "chunks")
     assert run_here(corpus, tmp_path / "run", recipe=recipe, max_steps=2, compile="false", workers=0) == 0
     info = json.loads((tmp_path / "run" / "run.json").read_text())

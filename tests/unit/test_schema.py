@@ -83,13 +83,17 @@ def test_yaml_errors_name_the_line(tmp_path):
 
 
 def test_overrides():
-    arguments = ["--learning-rate", "1e-3", "--flag", "--options", "{bias: true}", "--name=a=b", "--count", "null"]
-    assert schema.parse_overrides(arguments) == {
-        "learning_rate": "1e-3",
+    arguments = ["--rate", "1e-3", "--flag", "--options", "{bias: true}", "--name=2024", "--many-things", "[a=b]"]
+    arguments += ["--count", "null"]
+    assert schema.parse_overrides(Example, arguments) == {
+        "rate": "1e-3",
         "flag": True,
         "options": {"bias": True},
-        "name": "a=b",
+        "name": "2024",
+        "many_things": ["a=b"],
         "count": None,
     }
+    with pytest.raises(ValueError, match=r"--options '{bias: 1' is not valid YAML"):
+        schema.parse_overrides(Example, ["--options", "{bias: 1"])
     with pytest.raises(ValueError, match="'stray' is not of the form --field value"):
-        schema.parse_overrides(["stray"])
+        schema.parse_overrides(Example, ["stray"])

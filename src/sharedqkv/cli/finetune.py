@@ -43,7 +43,7 @@ def run(options: argparse.Namespace) -> int:
     tasks = parse_tasks(options.tasks)
     seeds = parse_seeds(options.seeds)
     trained = [task for task in tasks if task in TASKS]
-    recipes = load_recipes(trained, options.recipe, schema.parse_overrides(options.fields))
+    recipes = load_recipes(trained, options.recipe, schema.parse_overrides(FinetuneRecipe, options.fields))
     quiet_transformers()
     try:
         outcome = finetune(

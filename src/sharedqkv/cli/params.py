@@ -32,10 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _length(text: str) -> int:
-    length = int(text)
-    if length < 1:
-        raise argparse.ArgumentTypeError(f"a length is at least 1, not {length}")
-    return length
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"a length is a whole number from 1, not {text!r}")
+    return int(text)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -28,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    recipe = load_recipe(options.recipe, schema.parse_overrides(options.fields))
+    recipe = load_recipe(options.recipe, schema.parse_overrides(PretrainRecipe, options.fields))
     quiet_transformers()
     outcome = pretrain(recipe, options.resume)
     if int(os.environ.get("RANK", "0")):

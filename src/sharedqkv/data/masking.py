@@ -89,7 +89,6 @@ class Masking:
 
         Ties are broken from left to right, so that only the last word taken may be cut off.
         """
-        begins = maskable & ~self.vocabulary.continues_word[rows]
-        begins[:, 0] = True
+        begins = ~maskable | ~self.vocabulary.continues_word[rows]
         starts = np.maximum.accumulate(np.where(begins, np.arange(rows.shape[1])[None], 0), axis=1)
         return np.take_along_axis(priority, starts, axis=1)

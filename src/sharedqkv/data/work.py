@@ -12,7 +12,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from sharedqkv.data.files import atomic_write
-from sharedqkv.data.manifest import MANIFEST, DamagedCorpusError, Manifest
+from sharedqkv.data.manifest import MANIFEST, REMEDY, DamagedCorpusError, Manifest
 from sharedqkv.data.tokenizer import tokenizer_hash
 
 OURS = re.compile(r"(train|validation)-\d+\.(next_sentence\.)?npy|tokenizer")
@@ -112,10 +112,15 @@ def find_finished(
             f"{output} holds a corpus prepared with other settings ({_difference(before, now)}): "
             "choose another --output, or delete this one"
         )
+    changed = [name for name, _ in inputs if Path(name).stat().st_mtime > (output / MANIFEST).stat().st_mtime]
+    if changed:
+        raise ValueError(
+            f"{changed[0]} was changed after {output} was prepared from it: choose another --output, or delete this one"
+        )
     try:
         manifest.check_hashes(output)
     except DamagedCorpusError as error:
-        log.warning("%s. Making the shards anew.", error)
+        log.warning("%s", str(error).removesuffix(REMEDY) + "making the shards anew")
         return None
     log.warning("%s is already prepared with these settings, and undamaged.", output)
     return manifest

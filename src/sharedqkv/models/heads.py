@@ -346,6 +346,8 @@ class SharedQKVForMultipleChoice(ClassifyingModel):
         given = input_ids if input_ids is not None else inputs_embeds
         if given is None:
             raise ValueError("give exactly one of input_ids and inputs_embeds")
+        if given.dim() < 3:
+            raise ValueError(f"inputs of a multiple choice are (batch, choices, length), not {tuple(given.shape)}")
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.bert(*(None if x is None else x.flatten(0, 1) for x in inputs), return_dict=True, **kwargs)
         logits = self.classifier(self.dropout(outputs.pooler_output)).view(given.shape[:2])

@@ -16,6 +16,7 @@ def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
     config_names = {config_field.name for config_field in fields(SharedQKVConfig)}
     options: dict[str, Any] = {}
     values = dict(overrides)
+    config_names -= {"attention_variant", "attention_options"}  # the spec itself says these
     for assignment in filter(None, assignments.split(",")):
         key, equals, text = assignment.partition("=")
         if not equals:

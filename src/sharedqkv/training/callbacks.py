@@ -1,5 +1,6 @@
 """What happens beside the steps: records, the progress bar, stopping on signals and on the clock."""
 
+import re
 import signal
 import sys
 import time
@@ -25,14 +26,14 @@ PEAK_FLOPS = {
     "A10": 125e12,
     "V100": 125e12,
 }
-"""Dense bf16 (V100: fp16) tensor-core peaks by the vendor's data sheets, by a part of the device's name."""
+"""Dense bf16 (V100: fp16) tensor-core peaks by the vendor's data sheets, by a word of the device's name."""
 
 
 def peak_flops() -> float | None:
     if not torch.cuda.is_available():
         return None
-    name = torch.cuda.get_device_name()
-    return next((peak for part, peak in PEAK_FLOPS.items() if part in name), None)
+    words = re.split(r"[\s-]+", torch.cuda.get_device_name())
+    return next((peak for word, peak in PEAK_FLOPS.items() if word in words and "PCIe" not in words), None)
 
 
 class Records(TrainerCallback):
@@ -59,19 +60,19 @@ class Records(TrainerCallback):
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, logs: dict[str, Any], **_: Any
     ) -> None:
+        # Everything is in metrics.jsonl; a history in every checkpoint would grow without bound.
+        state.log_history.clear()
         if not state.is_world_process_zero:
             return
         record: dict[str, Any] = {"step": state.global_step, "tokens": state.global_step * self.tokens_per_step}
         record |= {name: logs[name] for name in ("loss", "grad_norm", "learning_rate", "eval_loss") if name in logs}
         if "loss" in logs:
-            record |= self._speed(state.global_step)
+            record |= self._speed(state.global_step, args.world_size)
         if len(record) > 2:
             self.run.append_metrics(record)
             self._show(record)
-        # Everything is in metrics.jsonl; a history in every checkpoint would grow without bound.
-        state.log_history.clear()
 
-    def _speed(self, step: int) -> dict[str, Any]:
+    def _speed(self, step: int, world_size: int) -> dict[str, Any]:
         last_step, last_time = self._last
         now = time.perf_counter()
         self._last = (step, now)
@@ -80,7 +81,7 @@ class Records(TrainerCallback):
         if torch.cuda.is_available():
             record["memory_gib"] = round(torch.cuda.max_memory_allocated() / 2**30, 3)
             if (peak := peak_flops()) is not None:
-                record["mfu"] = round(3 * self.flops_per_token * tokens_per_s / torch.cuda.device_count() / peak, 4)
+                record["mfu"] = round(3 * self.flops_per_token * tokens_per_s / world_size / peak, 4)
         return record
 
     def _show(self, record: dict[str, Any]) -> None:
@@ -140,6 +141,8 @@ class Stop(TrainerCallback):
         print("\nstopping after this step; once more to stop at once, without saving", file=sys.stderr)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        if self.clock is not None:
+            self.clock.tick()
         if self._asked_to_stop(args, state) or (self.clock is not None and self.clock.progress() >= 1):
             control.should_save = True
             control.should_training_stop = True
@@ -152,5 +155,6 @@ class Stop(TrainerCallback):
         device = args.device if torch.distributed.get_backend() == "nccl" else torch.device("cpu")
         asked = torch.tensor([self.signal or 0], device=device)
         torch.distributed.all_reduce(asked, torch.distributed.ReduceOp.MAX)
-        self.signal = int(asked) or None
-        return self.signal is not None
+        if int(asked):  # one that arrived meanwhile counts at the next agreement
+            self.signal = int(asked)
+        return bool(int(asked))

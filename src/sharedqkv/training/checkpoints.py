@@ -72,8 +72,13 @@ def newest_complete(folder: Path) -> tuple[Path | None, list[Skipped]]:
 
 
 def rotate(folder: Path, keep: int) -> None:
-    """Delete all but the newest `keep` committed checkpoints; call it only after a commit."""
+    """Delete all but the newest `keep` committed checkpoints, and what unfinished saves left; only after a commit."""
     committed = [path for path in checkpoints_in(folder) if (path / MARKER).is_file()]
-    for path in committed[keep:]:
-        (path / MARKER).unlink()  # first, so that a crash leaves no half-deleted checkpoint that looks whole
-        shutil.rmtree(path)
+    for path in checkpoints_in(folder):
+        if path not in committed[:keep]:
+            remove(path)
+
+
+def remove(checkpoint: Path) -> None:
+    (checkpoint / MARKER).unlink(missing_ok=True)  # first: a crash must leave no half-deleted one that looks whole
+    shutil.rmtree(checkpoint)

@@ -5,11 +5,14 @@ import math
 import os
 import shutil
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from transformers import AutoTokenizer, PrinterCallback, TrainingArguments, set_seed
 from transformers.utils import logging as hf_logging
 
@@ -50,8 +53,8 @@ class Outcome:
 def pretrain(recipe: PretrainRecipe, resume: str = "no") -> Outcome:
     """Train; `resume` is `no`, `auto` (the newest complete checkpoint, or from the start) or a checkpoint folder."""
     run = RunFolder(recipe.output)
-    world_size = int(os.environ.get("WORLD_SIZE", "1"))
-    is_main = int(os.environ.get("RANK", "0")) == 0
+    world_size, rank = int(os.environ.get("WORLD_SIZE", "1")), int(os.environ.get("RANK", "0"))
+    is_main = rank == 0
     _check_devices(recipe, world_size)
     _check_installed(recipe)
     train_rows = ShardedRows.open(recipe.data, "train", verify=is_main)
@@ -60,49 +63,63 @@ def pretrain(recipe: PretrainRecipe, resume: str = "no") -> Outcome:
     tokenizer = AutoTokenizer.from_pretrained(Path(recipe.data) / "tokenizer")
     train_rows.manifest.check_tokenizer(tokenizer)
     data_hash = sha256_of(Path(recipe.data) / MANIFEST)
-
-    checkpoint = _checkpoint_to_resume(run, resume, recipe, data_hash, is_main)
     max_steps = _steps_in_budget(recipe, train_rows)
-    clock = None
-    if recipe.max_minutes is not None:
-        before_s = read_progress(checkpoint)["elapsed_s"] if checkpoint else 0.0
-        clock = Clock(recipe.max_minutes * 60, before_s)
+    args = _training_arguments(recipe, run, max_steps, world_size)  # this also joins the processes
 
-    args = _training_arguments(recipe, run, max_steps, world_size)
-    set_seed(recipe.seed)
-    config = recipe.model_config(train_rows.manifest.vocab_size, train_rows.length, train_rows.manifest.pad_id)
-    model = _build_model(recipe, config)
+    with _claimed(run, is_main):
+        checkpoint, finished = _first_process_decides(lambda: _where_to_start(run, resume, recipe, data_hash), is_main)
+        if finished:
+            return Outcome(run, "done", run.info()["step"])
+        if is_main:
+            _warn_of_little_data(recipe, train_rows, validation_rows)
+        set_seed(recipe.seed)
+        config = recipe.model_config(train_rows.manifest.vocab_size, train_rows.length, train_rows.manifest.pad_id)
+        model = _build_model(recipe, config)
+        clock = _make_clock(recipe, checkpoint)
+        watch, stop = LossWatch(run.path), Stop(clock)
+        flops = forward_flops_per_token(config, train_rows.length, recipe.mlm_share)
+        records = Records(run, recipe.rows_per_step * train_rows.length, flops, clock)
+        train, validation = _make_datasets(recipe, train_rows, validation_rows, tokenizer, max_steps)
+        trainer = PretrainTrainer(
+            recipe,
+            model,
+            args,
+            train,
+            validation,
+            watch,
+            clock,
+            processing_class=tokenizer,
+            callbacks=[NonFiniteStop(watch), stop, records],
+        )
+        trainer.remove_callback(PrinterCallback)
+        set_seed(recipe.seed + rank)  # processes must not share their dropout masks
+        if is_main:
+            _begin(run, recipe, model, data_hash, checkpoint, max_steps if clock is None else None)
+        return _train(trainer, run, checkpoint, stop, is_main)
+
+
+def _make_clock(recipe: PretrainRecipe, checkpoint: Path | None) -> Clock | None:
+    if recipe.max_minutes is None:
+        return None
+    before_s = read_progress(checkpoint)["elapsed_s"] if checkpoint else 0.0
+    return Clock(recipe.max_minutes * 60, before_s)
+
+
+def _make_datasets(
+    recipe: PretrainRecipe, train_rows: ShardedRows, validation_rows: ShardedRows, tokenizer: Any, max_steps: int
+) -> tuple[MaskedBatches, MaskedBatches]:
     vocabulary = Vocabulary.of(tokenizer)
-    train = MaskedBatches(
-        train_rows,
-        Masking(vocabulary, recipe.seed, recipe.mlm_share, recipe.whole_words),
-        max_steps * recipe.rows_per_step,
-        shuffle_seed=recipe.seed,
-    )
-    evaluation_masking = Masking(vocabulary, EVALUATION_SEED, EVALUATION_SHARE)
-    validation = MaskedBatches(validation_rows, evaluation_masking, min(recipe.eval_rows, len(validation_rows)))
+    masking = Masking(vocabulary, recipe.seed, recipe.mlm_share, recipe.whole_words)
+    train = MaskedBatches(train_rows, masking, max_steps * recipe.rows_per_step, shuffle_seed=recipe.seed)
+    fixed_masking = Masking(vocabulary, EVALUATION_SEED, EVALUATION_SHARE)
+    return train, MaskedBatches(validation_rows, fixed_masking, min(recipe.eval_rows, len(validation_rows)))
 
-    if is_main:
-        _begin(run, recipe, model, data_hash, checkpoint, max_steps if clock is None else None)
-    watch, stop = LossWatch(run.path), Stop(clock)
-    flops = forward_flops_per_token(config, train_rows.length, recipe.mlm_share)
-    records = Records(run, recipe.rows_per_step * train_rows.length, flops, clock)
-    trainer = PretrainTrainer(
-        recipe,
-        model,
-        args,
-        train,
-        validation,
-        watch,
-        clock,
-        processing_class=tokenizer,
-        callbacks=[NonFiniteStop(watch), stop, records],
-    )
-    trainer.remove_callback(PrinterCallback)
+
+def _train(trainer: PretrainTrainer, run: RunFolder, checkpoint: Path | None, stop: Stop, is_main: bool) -> Outcome:
     try:
         with stop.listening():
             trainer.resume(checkpoint)
-        watch.check_now(trainer.state.global_step)
+        trainer.watch.check_now(trainer.state.global_step)
         return _finish(trainer, run, stop, is_main)
     except BaseException as error:
         if is_main:
@@ -110,7 +127,46 @@ def pretrain(recipe: PretrainRecipe, resume: str = "no") -> Outcome:
         raise
 
 
+@contextmanager
+def _claimed(run: RunFolder, is_main: bool) -> Iterator[None]:
+    """One training at a time in a run folder: a requeued job may start while its predecessor still dies."""
+    lock = FileLock(run.path / ".lock", timeout=0)
+    if is_main:
+        try:
+            run.path.mkdir(parents=True, exist_ok=True)
+            lock.acquire()
+        except Timeout:
+            raise ValueError(f"another process is training in {run.path}: wait for it or stop it") from None
+        except OSError as error:
+            raise OSError(f"{run.path} cannot be written ({error}): choose another --output") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _first_process_decides(decide: Callable[[], Any], is_main: bool) -> Any:
+    """Files may look different to every machine of a cluster: one looks, all follow, errors included."""
+    answer: list[Any] = [None, None]
+    if is_main:
+        try:
+            answer[0] = decide()
+        except (ValueError, OSError) as error:
+            answer[1] = error
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        torch.distributed.broadcast_object_list(answer, src=0)
+    if answer[1] is not None:
+        raise answer[1]
+    return answer[0]
+
+
 def _check_devices(recipe: PretrainRecipe, world_size: int) -> None:
+    gpus = torch.cuda.device_count()
+    if world_size == 1 and gpus > 1:
+        raise ValueError(
+            f"{gpus} GPUs and one process: start one process a GPU (torchrun --nproc-per-node {gpus} -m sharedqkv "
+            "pretrain ...), or set CUDA_VISIBLE_DEVICES to one of them"
+        )
     if recipe.rows_per_step % (recipe.rows_per_device * world_size):
         raise ValueError(
             f"rows_per_step {recipe.rows_per_step} cannot be dealt to {world_size} processes of "
@@ -122,6 +178,17 @@ def _check_installed(recipe: PretrainRecipe) -> None:
     for tracker in recipe.report_to:
         if importlib.util.find_spec(tracker) is None:
             raise ValueError(f"report_to names {tracker}, which is not installed: pip install {tracker}")
+
+
+def _warn_of_little_data(recipe: PretrainRecipe, train_rows: ShardedRows, validation_rows: ShardedRows) -> None:
+    if len(train_rows) < recipe.rows_per_step:
+        print(
+            f"warning: {recipe.data} has {len(train_rows)} training rows, fewer than one step takes "
+            f"({recipe.rows_per_step}): every step repeats itself",
+            file=sys.stderr,
+        )
+    if len(validation_rows) < 32:
+        print(f"warning: held-out losses rest on {len(validation_rows)} rows only", file=sys.stderr)
 
 
 def _check_layout(recipe: PretrainRecipe, rows: ShardedRows) -> None:
@@ -143,31 +210,39 @@ def _steps_in_budget(recipe: PretrainRecipe, rows: ShardedRows) -> int:
     return math.ceil(recipe.max_epochs * len(rows) / recipe.rows_per_step)
 
 
-def _checkpoint_to_resume(
-    run: RunFolder, resume: str, recipe: PretrainRecipe, data_hash: str, is_main: bool
-) -> Path | None:
+def _where_to_start(run: RunFolder, resume: str, recipe: PretrainRecipe, data_hash: str) -> tuple[Path | None, bool]:
+    """The checkpoint to resume from, or None for the start; and whether there is nothing left to do."""
+    trained = run.exists() and bool(run.metrics() or checkpoints.checkpoints_in(run.checkpoints))
     if resume == "no":
-        if run.exists():
+        if trained:
             raise FileExistsError(
                 f"{run.path} holds a run already: continue it with --resume auto, or choose another --output"
             )
-        return None
-    if not run.exists():
+        return None, False
+    if not trained:
         if resume != "auto":
-            raise FileNotFoundError(f"{run.path} is no run folder, so there is nothing to resume from {resume}")
-        return None
+            raise FileNotFoundError(f"{run.path} holds no run, so there is nothing to resume from {resume}")
+        return None, False
     _check_same_run(run, recipe, data_hash)
     if resume != "auto":
-        reason = checkpoints.damage_of(Path(resume))
-        if reason is not None:
-            raise ValueError(f"{resume} cannot be resumed from: {reason}. --resume auto takes the newest complete one")
-        return Path(resume)
+        return _named_checkpoint(run, Path(resume)), False
+    if run.info()["state"] == "done":
+        print(f"{run.path} is done; nothing to resume", file=sys.stderr)
+        return None, True
     found, skipped = checkpoints.newest_complete(run.checkpoints)
-    if is_main:
-        for bad in skipped:
-            print(f"skipping {bad.path}: {bad.reason}", file=sys.stderr)
-        print(f"resuming from {found or 'the start: there is no complete checkpoint'}", file=sys.stderr)
-    return found
+    for bad in skipped:
+        print(f"skipping {bad.path}: {bad.reason}", file=sys.stderr)
+    print(f"resuming from {found or 'the start: there is no complete checkpoint'}", file=sys.stderr)
+    return found, False
+
+
+def _named_checkpoint(run: RunFolder, checkpoint: Path) -> Path:
+    if checkpoint.resolve().parent != run.checkpoints.resolve() or checkpoints.step_of(checkpoint) is None:
+        raise ValueError(f"{checkpoint} is no checkpoint of this run: those are {run.checkpoints}/checkpoint-STEP")
+    reason = checkpoints.damage_of(checkpoint)
+    if reason is not None:
+        raise ValueError(f"{checkpoint} cannot be resumed from: {reason}. --resume auto takes the newest complete one")
+    return checkpoint
 
 
 def _check_same_run(run: RunFolder, recipe: PretrainRecipe, data_hash: str) -> None:
@@ -234,7 +309,7 @@ def _training_arguments(recipe: PretrainRecipe, run: RunFolder, max_steps: int, 
 def _begin(
     run: RunFolder, recipe: PretrainRecipe, model: Any, data_hash: str, checkpoint: Path | None, max_steps: int | None
 ) -> None:
-    if not run.exists():
+    if checkpoint is None:
         run.create(
             {
                 "kind": "pretrain",
@@ -245,8 +320,12 @@ def _begin(
                 "parent": None,
             }
         )
-    step = checkpoints.step_of(checkpoint) if checkpoint else 0
-    run.cut_metrics_after(step or 0)
+    step = (checkpoints.step_of(checkpoint) or 0) if checkpoint else 0
+    run.cut_metrics_after(step)
+    for later in checkpoints.checkpoints_in(run.checkpoints):
+        if (checkpoints.step_of(later) or 0) > step:  # unfinished, damaged, or of a future that is now another
+            print(f"removing {later}", file=sys.stderr)
+            checkpoints.remove(later)
     run.begin_sitting(str(checkpoint) if checkpoint else None)
 
 
@@ -256,18 +335,14 @@ def _finish(trainer: PretrainTrainer, run: RunFolder, stop: Stop, is_main: bool)
         if is_main:
             run.set_state("stopped", ended=now(), step=step)
         return Outcome(run, "stopped", step, stop.signal)
-    metrics = trainer.evaluate() if not _evaluated_at(run, step) else {}
+    if trainer.last_evaluation is None or trainer.last_evaluation[0] != step:
+        trainer.evaluate()
     _save_model(trainer, run, is_main)
     if is_main:
-        last = [record for record in run.metrics() if "eval_loss" in record]
-        held_out = metrics.get("eval_loss", last[-1]["eval_loss"])
+        assert trainer.last_evaluation is not None
         plots.draw(run)
-        run.set_state("done", ended=now(), step=step, eval_loss=held_out)
+        run.set_state("done", ended=now(), step=step, eval_loss=trainer.last_evaluation[1])
     return Outcome(run, "done", step)
-
-
-def _evaluated_at(run: RunFolder, step: int) -> bool:
-    return any(record["step"] == step and "eval_loss" in record for record in run.metrics())
 
 
 def _save_model(trainer: PretrainTrainer, run: RunFolder, is_main: bool) -> None:

@@ -110,6 +110,11 @@ class PretrainRecipe:
         for name in ("warmup", "decay", "dropout"):
             if not 0 <= getattr(self, name) < 1:
                 raise ValueError(f"{name} must be in [0, 1), not {getattr(self, name)!r}")
+        for name in ("seed", "workers", "weight_decay", "max_grad_norm"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, and is {getattr(self, name)!r}")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"betas must be in [0, 1), not {list(self.betas)}")
         if not 0 < self.mlm_share < 1:
             raise ValueError(f"mlm_share must be between 0 and 1, not {self.mlm_share!r}")
         if self.warmup + (self.decay if self.schedule == "warmup_stable_decay" else 0) > 1:

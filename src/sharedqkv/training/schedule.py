@@ -18,25 +18,29 @@ def rate_factor(progress: float, schedule: str, warmup: float, decay: float) -> 
 
 
 class Clock:
-    """Seconds of training, those of earlier sittings included; one clock for all processes."""
+    """Seconds of training, those of earlier sittings included; one clock for all processes.
+
+    `tick` asks the first process for the time, so all must call it together; in between the time stands still, and
+    rates and decisions are the same everywhere.
+    """
 
     def __init__(self, budget_s: float, before_s: float = 0.0):
         self.budget_s = budget_s
         self.before_s = before_s
+        self.elapsed_s = before_s
         self._start = time.monotonic()
 
-    def elapsed_s(self) -> float:
+    def tick(self) -> None:
         seconds = self.before_s + time.monotonic() - self._start
         if torch.distributed.is_available() and torch.distributed.is_initialized():
-            # Processes must agree on the rate and on when to stop: the first one's clock counts.
             device = "cuda" if torch.distributed.get_backend() == "nccl" else "cpu"
             shared = torch.tensor([seconds], dtype=torch.float64, device=device)
             torch.distributed.broadcast(shared, src=0)
             seconds = float(shared)
-        return seconds
+        self.elapsed_s = seconds
 
     def progress(self) -> float:
-        return min(1.0, self.elapsed_s() / self.budget_s)
+        return min(1.0, self.elapsed_s / self.budget_s)
 
 
 def make_schedule(

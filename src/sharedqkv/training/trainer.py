@@ -1,6 +1,7 @@
 """Hugging Face's Trainer, thinly subclassed: exact resume, committed checkpoints, honest evaluation."""
 
 import json
+import math
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +19,7 @@ from sharedqkv.training import checkpoints
 from sharedqkv.training.optimizers import StableAdamW
 from sharedqkv.training.recipe import PretrainRecipe
 from sharedqkv.training.schedule import Clock, make_schedule
-from sharedqkv.training.watch import LossWatch
+from sharedqkv.training.watch import LossWatch, NonFiniteLossError
 
 PROGRESS = "progress.json"
 
@@ -47,6 +48,7 @@ class PretrainTrainer(Trainer):
         self.recipe = recipe
         self.watch = watch
         self.clock = clock
+        self.last_evaluation: tuple[int, float] | None = None
 
     def _get_train_sampler(self, train_dataset: Any = None) -> SequentialSampler:
         return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
@@ -78,6 +80,7 @@ class PretrainTrainer(Trainer):
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
         self.watch.check_now(self.state.global_step)
+        self._check_weights()
         folder = Path(self.args.output_dir)
         checkpoint = folder / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save and checkpoint.exists():
@@ -100,6 +103,15 @@ class PretrainTrainer(Trainer):
         if self.args.should_save:
             checkpoints.rotate(folder, self.recipe.keep_checkpoints)
 
+    def _check_weights(self) -> None:
+        """A finite loss may still have had a gradient that was not; such weights must not replace good ones."""
+        bad = [name for name, parameter in self.model.named_parameters() if not parameter.isfinite().all()]
+        if bad:
+            raise NonFiniteLossError(
+                f"weights are not finite at step {self.state.global_step} ({bad[0]} and {len(bad) - 1} others): they "
+                "are not saved, and the checkpoints before are good. Lower learning_rate or lengthen warmup"
+            )
+
     def _save(self, output_dir: str | None = None, state_dict: dict[str, Any] | None = None) -> None:
         super()._save(output_dir, state_dict)
         # A pickle nobody reads; run.json holds the recipe.
@@ -110,13 +122,16 @@ class PretrainTrainer(Trainer):
         return {
             "pending_loss": float(self._tr_loss),
             "last_logged": self._globalstep_last_logged,
-            "elapsed_s": None if self.clock is None else self.clock.elapsed_s(),
+            "elapsed_s": None if self.clock is None else self.clock.elapsed_s,
+            "last_evaluation": self.last_evaluation,
         }
 
     def resume(self, checkpoint: Path | None) -> Any:
         if checkpoint is None:
             return self.train()
-        self.add_callback(_RestorePendingLoss(self, read_progress(checkpoint)))
+        progress = read_progress(checkpoint)
+        self.last_evaluation = tuple(progress["last_evaluation"]) if progress["last_evaluation"] else None
+        self.add_callback(_RestorePendingLoss(self, progress))
         return self.train(resume_from_checkpoint=str(checkpoint))
 
     # Evaluation
@@ -141,6 +156,7 @@ class PretrainTrainer(Trainer):
             sums = self.accelerator.reduce(sums.to(self.args.device), reduction="sum")
         loss, count = sums.tolist()
         metrics = {"eval_loss": loss / count}
+        self.last_evaluation = (self.state.global_step, metrics["eval_loss"])
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
@@ -151,11 +167,13 @@ class PretrainTrainer(Trainer):
         All are of one size, the last ones filled up with rows that do not count, so that nothing is compiled twice.
         """
         total, size = len(self.eval_dataset), self.recipe.rows_per_device
-        starts = range(self.args.process_index * size, total, self.args.world_size * size)
+        stride = size * self.args.world_size
+        # As many batches in every process, or sharded models would wait for each other for ever.
+        starts = range(self.args.process_index * size, math.ceil(total / stride) * stride, stride)
         batches = [[row % total for row in range(start, start + size)] for start in starts]
         loader = DataLoader(self.eval_dataset, batch_sampler=batches, collate_fn=collate)
         for start, inputs in zip(starts, loader, strict=True):
-            yield min(size, total - start), inputs
+            yield max(0, min(size, total - start)), inputs
 
 
 def read_progress(checkpoint: Path) -> dict[str, Any]:

@@ -103,6 +103,16 @@ def test_whole_words_are_taken_whole(vocabulary):
     assert words > 3000
 
 
+def test_words_do_not_reach_across_special_tokens(vocabulary):
+    """A piece that begins with ## after [SEP] or [CLS] belongs to no word before it."""
+    rows = np.array([[CLS, 10, SEP, 600, 601, SEP]] * 200)
+    order = Masking(vocabulary, seed=0, whole_words=True)._word_order(
+        rows, ~np.isin(rows, np.arange(5)), np.random.default_rng(0).random(rows.shape)
+    )
+    assert (order[:, 3] == order[:, 4]).all()
+    assert (order[:, 3] != order[:, 1]).all()
+
+
 def test_vocabulary_of_a_tokenizer():
     from transformers import BertTokenizer
 

@@ -64,3 +64,25 @@ def test_a_read_only_folder_is_named(read_only_folder):
         claim(read_only_folder / "out").__enter__()
     with pytest.raises(OSError, match=rf"cannot write to {read_only_folder} \(Permission denied\)"):
         claim(read_only_folder).__enter__()
+
+
+def test_an_input_edited_afterwards_is_noticed(tmp_path):
+    """Of the same size, so that only its time gives it away."""
+    import os
+
+    import pytest
+
+    from sharedqkv.data.prepare import PrepareArguments, prepare
+
+    text = tmp_path / "text.txt"
+    text.write_text("alpha beta gamma delta . " * 40)
+    arguments = PrepareArguments(
+        output=str(tmp_path / "corpus"), source=(str(text),), train_vocab_size=40, length=16, processes=1
+    )
+    prepare(arguments)
+    prepare(arguments)
+    text.write_text("omega beta gamma delta . " * 40)
+    later = (tmp_path / "corpus" / "manifest.json").stat().st_mtime + 5
+    os.utime(text, (later, later))
+    with pytest.raises(ValueError, match=r"text\.txt was changed after .* was prepared from it"):
+        prepare(arguments)

@@ -149,3 +149,8 @@ def test_answers_outside_the_window_do_not_count():
 def test_classifier_dropout_follows_the_config():
     assert tiny_model("SequenceClassification", tiny_config(classifier_dropout=0.4)).dropout.p == 0.4
     assert tiny_model("TokenClassification", tiny_config(hidden_dropout_prob=0.2)).dropout.p == 0.2
+
+
+def test_choices_need_their_own_dimension():
+    with pytest.raises(ValueError, match=r"are \(batch, choices, length\), not \(2, 7\)"):
+        tiny_model("MultipleChoice", tiny_config())(torch.full((2, 7), 5))

@@ -46,4 +46,4 @@ def test_none_left(tmp_path):
 def test_rotation_counts_committed_ones_only(folder):
     (folder / "checkpoint-100" / "complete.json").unlink()
     checkpoints.rotate(folder, keep=1)
-    assert sorted(path.name for path in folder.glob("checkpoint-*0")) == ["checkpoint-100", "checkpoint-20"]
+    assert sorted(path.name for path in folder.glob("checkpoint-*0")) == ["checkpoint-20"]
