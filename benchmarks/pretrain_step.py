@@ -20,8 +20,9 @@ from transformers import AutoTokenizer, BertConfig, BertForMaskedLM
 from sharedqkv import SharedQKVConfig, SharedQKVForMaskedLM
 from sharedqkv.accounting import forward_flops_per_token
 from sharedqkv.data.dataset import MaskedBatches, collate
-from sharedqkv.data.masking import IGNORED, Masking, Vocabulary
+from sharedqkv.data.masking import Masking, Vocabulary
 from sharedqkv.data.shards import ShardedRows
+from sharedqkv.models.losses import IGNORED
 from sharedqkv.training.callbacks import peak_flops
 from sharedqkv.training.run_folder import environment, now
 
@@ -151,8 +152,8 @@ def main() -> None:
 
     tokens = options.rows * rows.length
     results = {name: summary(values, tokens) for name, values in times.items()}
-    for name, flops in (("standard", "standard"), ("shared", "shared")):
-        config = SharedQKVConfig.from_size("base", attention_variant=flops, vocab_size=rows.manifest.vocab_size)
+    for name in ("standard", "shared"):
+        config = SharedQKVConfig.from_size("base", attention_variant=name, vocab_size=rows.manifest.vocab_size)
         per_token = 3 * forward_flops_per_token(config, rows.length)
         results[name]["train_mflop_per_token"] = per_token / 1e6
         if (peak := peak_flops()) is not None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sharedqkv.data.sampling import uniform
+from sharedqkv.models.losses import IGNORED
 
-IGNORED = -100
 _CHOICE, _FATE, _REPLACEMENT = 2, 3, 4
 
 

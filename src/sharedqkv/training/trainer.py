@@ -14,7 +14,7 @@ from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from sharedqkv.data.dataset import MaskedBatches, collate
-from sharedqkv.data.masking import IGNORED
+from sharedqkv.models.losses import IGNORED
 from sharedqkv.training import checkpoints
 from sharedqkv.training.optimizers import StableAdamW
 from sharedqkv.training.recipe import PretrainRecipe

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from sharedqkv.data.masking import IGNORED, Masking, Vocabulary
+from sharedqkv.data.masking import Masking, Vocabulary
+from sharedqkv.models.losses import IGNORED
 
 PAD, CLS, SEP, MASK = 0, 2, 3, 4
 SIZE = 1000
