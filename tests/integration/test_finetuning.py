@@ -3,6 +3,10 @@
 import io
 import json
 import re
+import signal
+import subprocess
+import sys
+import time
 import zipfile
 
 import pytest
@@ -105,6 +109,23 @@ def test_interrupted_and_restarted_gives_the_same_table(model, data, tmp_path, m
     assert "4 cells" in output
     assert "2 of them finished before" in output
     assert predictions(tmp_path / "cut") == predictions(tmp_path / "whole")
+
+
+def test_killed_and_restarted_gives_the_same_predictions(model, data, tmp_path):
+    options = {"tasks": "cola,rte", "seeds": "3"}
+    run_here(model, data, tmp_path / "whole", **options)
+    cut = tmp_path / "cut"
+    command = [sys.executable, "-m", "sharedqkv_console", *arguments_for(model, data, cut, **options)]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while len(list(cut.glob("cells/*/*.json"))) < 2 and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL  # it was not yet at its end
+    (cut / "cells" / "cola" / "0.json").write_text("{ cut off")  # as a crash of the machine may leave it
+    assert run_here(model, data, cut, **options) == 0
+    assert predictions(cut) == predictions(tmp_path / "whole")
+    assert info(cut)["scores"] == info(tmp_path / "whole")["scores"]
 
 
 def test_changed_settings_or_data_run_a_cell_again(model, tmp_path, capsys):

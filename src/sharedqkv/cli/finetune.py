@@ -14,8 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from sharedqkv import schema
-from sharedqkv.tasks.finetune import TASKS, Outcome, finetune, parse_seeds, parse_tasks
+from sharedqkv.tasks.finetune import Outcome, finetune, parse_seeds, parse_tasks
 from sharedqkv.tasks.recipe import FinetuneRecipe, load_recipes
+from sharedqkv.tasks.registry import task_names
 from sharedqkv.tasks.submission import write_submission
 from sharedqkv.tasks.summary import summary
 from sharedqkv.training.pretrain import quiet_transformers
@@ -30,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"and for 2.0 48):\n{schema.describe(FinetuneRecipe)}"
     )
     parser.add_argument("--model", required=True, help="a pre-training run, a model's folder or a hub id")
-    parser.add_argument("--tasks", required=True, help=f"a list like cola,sst2 of: {', '.join(TASKS)}, ax, glue")
+    parser.add_argument("--tasks", required=True, help=f"a list like cola,sst2 of: {', '.join(task_names())}, ax, glue")
     parser.add_argument("--seeds", default="5", help="a count or a list like 0,1,7 (default: 5)")
     parser.add_argument("--data", help="local folder: Parquet, JSONL, GLUE's TSV or SQuAD's JSON (default: the hub)")
     parser.add_argument("--recipe", type=Path, help="YAML file with fields of a recipe")
@@ -42,7 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     tasks = parse_tasks(options.tasks)
     seeds = parse_seeds(options.seeds)
-    trained = [task for task in tasks if task in TASKS]
+    trained = [task for task in tasks if task != "ax"]
     recipes = load_recipes(trained, options.recipe, schema.parse_overrides(FinetuneRecipe, options.fields))
     quiet_transformers()
     try:

@@ -10,9 +10,11 @@ from sharedqkv.evidence.resampling import mean_score
 from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, average_scores, mcnemar_by_pair, score_runs
 from sharedqkv.evidence.statistics import McNemar
 from sharedqkv.tasks.cells import kept_cells, predictions_file, read_predictions
+from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.metrics import GLUE_METRICS, Metric, glue_average
+from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.squad import question_scores
-from sharedqkv.tasks.task import Split
+from sharedqkv.tasks.task import Split, Task
 from sharedqkv.training.run_folder import RunFolder
 
 
@@ -42,7 +44,7 @@ class FinetunedModel:
         assert split.scored_as is not None
         runs = {
             pretraining_seed: {
-                cell.seed: _predictions(predictions_file(run, split, cell.seed), split.scored_as)
+                cell.seed: _predictions(predictions_file(run, split, cell.seed), split)
                 for cell in kept_cells(run)
                 if cell.task == split.config
             }
@@ -82,10 +84,10 @@ def _model(name: str, runs: Sequence[str], infos: Sequence[Mapping[str, Any]]) -
     return FinetunedModel(name, {seed: Path(run) for seed, run in zip(keys, runs, strict=True)}, seeds_known)
 
 
-def _predictions(path: Path, name: str) -> Predictions:
+def _predictions(path: Path, split: Split) -> Predictions:
     records = read_predictions(path)
     ids = [record["id"] for record in records]
-    if name in GLUE_METRICS:
+    if isinstance(get_task(split.config), GlueTask):
         return Predictions(ids, [record["label"] for record in records], [record["prediction"] for record in records])
     # What counts of an answer is its F1; the label is not used.
     return Predictions(ids, [0] * len(ids), question_scores(records).f1.tolist())
@@ -116,8 +118,9 @@ def compare_models(a: FinetunedModel, b: FinetunedModel, paired: bool | None = N
     mcnemar: dict[str, list[McNemar]] = {}
     for name in common:
         runs_a, runs_b = a.task_runs(splits_a[name]), b.task_runs(splits_b[name])
-        scores[name] = score_runs(runs_a, runs_b, _metrics(name))
-        if name in GLUE_METRICS and name != "stsb":
+        task = get_task(splits_a[name].config)
+        scores[name] = score_runs(runs_a, runs_b, task_metrics(task))
+        if isinstance(task, GlueTask) and task.labels:
             mcnemar[name] = list(mcnemar_by_pair(runs_a, runs_b).values())
     comparisons = [compare_scores(*pair, paired=paired, alpha=alpha) for pair in scores.values()]
     return Report(
@@ -128,8 +131,9 @@ def compare_models(a: FinetunedModel, b: FinetunedModel, paired: bool | None = N
     )
 
 
-def _metrics(name: str) -> tuple[Metric, ...]:
-    return GLUE_METRICS.get(name, (mean_score,))
+def task_metrics(task: Task) -> tuple[Metric, ...]:
+    """Of SQuAD the mean: its answers are scored one by one."""
+    return task.metrics if isinstance(task, GlueTask) else (mean_score,)
 
 
 def _average(scores: Mapping[str, tuple[RunScores, RunScores]], paired: bool | None, alpha: float) -> Comparison | None:

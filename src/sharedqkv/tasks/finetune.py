@@ -28,14 +28,12 @@ from sharedqkv.tasks.cells import (
 from sharedqkv.tasks.checkpoint import Checkpoint, find_checkpoint
 from sharedqkv.tasks.glue import AX, GLUE
 from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.tasks.registry import get_task, task_names
 from sharedqkv.tasks.sources import load_rows
-from sharedqkv.tasks.squad import SQUAD
 from sharedqkv.tasks.summary import summary
 from sharedqkv.tasks.task import Features, Split, Task
 from sharedqkv.tasks.training import build_model, outputs_of, train
 from sharedqkv.training.run_folder import RunFolder, now
-
-TASKS: dict[str, Task] = {**GLUE, **SQUAD}
 
 
 @dataclass
@@ -52,7 +50,7 @@ class Outcome:
 def parse_tasks(text: str) -> list[str]:
     """`cola,sst2`, with `glue` for all of its nine; `ax` is answered by MNLI's models and needs no training."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
-    known = [*TASKS, "ax", "glue"]
+    known = [*task_names(), "ax", "glue"]
     unknown = [name for name in names if name not in known]
     if unknown or not names:
         raise ValueError(f"--tasks: unknown {', '.join(unknown) or 'nothing'!r}; known: {', '.join(known)}")
@@ -135,7 +133,7 @@ def finetune(
     outcome = Outcome(run)
     try:
         for name, recipe in recipes.items():
-            task = TASKS[name]
+            task = get_task(name)
             splits = [*task.validation, *(task.test if submission else (AX,) if with_ax and name == "mnli" else ())]
             grid = _Grid(run.path, checkpoint, tokenizer, task, recipe, seeds, keep_models)
             grid.run_all(outcome, None if data is None else Path(data), splits)

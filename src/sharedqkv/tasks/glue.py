@@ -1,4 +1,4 @@
-"""GLUE: a table of its tasks, and what they need to be fine-tuned and scored. Labels and columns are the hub's."""
+"""Tasks on one text or two, and GLUE as a table of them. Labels and columns are the hub's."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from sharedqkv.models import SharedQKVForSequenceClassification
-from sharedqkv.tasks.metrics import glue_metrics
+from sharedqkv.tasks.metrics import GLUE_METRICS, Metric, metric_scores
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.task import Features, Record, Row, Split, check_columns, check_text
 
@@ -28,8 +28,10 @@ class GlueTask:
     """One text, or two."""
     labels: tuple[str, ...]
     """Names of the classes; none where the label is a number, as in STS-B."""
+    metrics: tuple[Metric, ...]
+    """The score is their mean."""
     validation: tuple[Split, ...]
-    test: tuple[Split, ...]
+    test: tuple[Split, ...] = ()
     submits_names: bool = False
     """Whether a submission holds names of classes instead of their numbers."""
 
@@ -103,9 +105,8 @@ class GlueTask:
         ]
 
     def score(self, split: Split, records: Sequence[Record]) -> dict[str, float]:
-        assert split.scored_as is not None
-        labels = [record["label"] for record in records]
-        return glue_metrics(split.scored_as, labels, [record["prediction"] for record in records])
+        labels, predictions = ([record[name] for record in records] for name in ("label", "prediction"))
+        return metric_scores(self.metrics, labels, predictions)
 
     def submitted(self, record: Record) -> str:
         """A prediction as the benchmark wants it."""
@@ -119,7 +120,8 @@ def _task(
     name: str, columns: tuple[str, ...], labels: tuple[str, ...], file: str, submits_names: bool = False
 ) -> GlueTask:
     validation = (Split(name, "validation", scored_as=name),)
-    return GlueTask(name, columns, labels, validation, (Split(name, "test", submitted_as=file),), submits_names)
+    test = (Split(name, "test", submitted_as=file),)
+    return GlueTask(name, columns, labels, GLUE_METRICS[name], validation, test, submits_names)
 
 
 _SENTENCES = ("sentence1", "sentence2")
@@ -141,6 +143,7 @@ GLUE = {
             "mnli",
             _PREMISE,
             _THREE_WAY,
+            GLUE_METRICS["mnli_matched"],
             validation=tuple(Split("mnli", f"validation_{part}", f"mnli_{part}") for part in ("matched", "mismatched")),
             test=(
                 Split("mnli", "test_matched", submitted_as="MNLI-m.tsv"),

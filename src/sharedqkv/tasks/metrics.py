@@ -4,7 +4,7 @@ Where a metric is undefined it is 0, as GLUE scores it, never NaN: Matthews and 
 labels are constant, F1 when nobody says "positive". A model that has collapsed to one answer so gets 0.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -74,7 +74,12 @@ def glue_metrics(task: str, labels: Any, predictions: Any) -> dict[str, float]:
     """Every metric of the task by name (`accuracy`, `f1`, …), and their mean as `score`."""
     if task not in GLUE_METRICS:
         raise ValueError(f"unknown GLUE task {task!r}; known: {', '.join(GLUE_METRICS)}")
-    values = {metric.__name__: metric(labels, predictions) for metric in GLUE_METRICS[task]}
+    return metric_scores(GLUE_METRICS[task], labels, predictions)
+
+
+def metric_scores(metrics: Sequence[Metric], labels: Any, predictions: Any) -> dict[str, float]:
+    """Every metric by its function's name, and their mean as `score`."""
+    values = {metric.__name__: metric(labels, predictions) for metric in metrics}
     return {**values, "score": float(np.mean(list(values.values())))}
 
 

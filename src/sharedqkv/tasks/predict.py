@@ -10,9 +10,9 @@ from sharedqkv.data.tokenizer import load_tokenizer
 from sharedqkv.models import SharedQKVForQuestionAnswering, SharedQKVForSequenceClassification
 from sharedqkv.schema import build
 from sharedqkv.tasks.cells import Cell, kept_cells
-from sharedqkv.tasks.finetune import TASKS
 from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.task import Record, Row, Task
 from sharedqkv.tasks.training import outputs_of
 from sharedqkv.training.run_folder import RunFolder
@@ -30,7 +30,7 @@ class Predictor:
 
     def __init__(self, run: str, task: str | None = None, seed: int | None = None):
         cell = _find_cell(Path(run), task, seed)
-        self.task: Task = TASKS[cell.task]
+        self.task: Task = get_task(cell.task)
         record = cell.record()
         assert record is not None
         self.recipe: FinetuneRecipe = build(FinetuneRecipe, record["recipe"], str(cell.record_file))

@@ -98,6 +98,7 @@ _SQUAD = {"learning_rate": 3e-5, "epochs": 2.0, "max_length": 384}
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {
     "squad": {**_SQUAD, "batch_size": 32},
     "squad_v2": {**_SQUAD, "batch_size": 48},
+    "span_qa": {"stride": 16, "max_question_length": 32},
 }
 """Where a task differs from the defaults of the fields, which are GLUE's."""
 

@@ -6,7 +6,7 @@ Whatever the format, a row comes in the columns of the hub.
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,43 +57,59 @@ _OFFICIAL_SQUAD = {
 def load_rows(data: Path | None, split: Split) -> tuple[list[Row], str]:
     """The rows of a split, and the name of where they are from. `data` is a folder, or None for the hub."""
     if data is None:
-        return _from_hub(split)
-    files = _find_files(data, split)
-    rows = [row for file in files for row in _read(file, split)]
-    return rows, ", ".join(map(str, files))
+        if split.config in HUB_SQUAD:
+            return rows_from_hub(HUB_SQUAD[split.config], None, split.name)
+        if split.config not in OFFICIAL_TSV:
+            raise ValueError(f"{split.config} is not on the hub: give the folder with its rows as --data")
+        return rows_from_hub(HUB_GLUE, split.config, split.name)
+    return rows_from_folders(data, _folders(data, split.config), split, _official_files(split))
 
 
-def _from_hub(split: Split) -> tuple[list[Row], str]:
+def rows_from_hub(repository: str, config: str | None, split: str, exported: bool = False) -> tuple[list[Row], str]:
+    """`exported` reads the Parquet files that the hub made of a repository whose own loading script no longer runs."""
     try:
         import datasets
     except ImportError:
         raise OSError(
             "reading tasks from the hub needs `pip install datasets`; or give a local folder as --data"
         ) from None
-    is_squad = split.config in HUB_SQUAD
-    name = HUB_SQUAD.get(split.config, HUB_GLUE)
     try:
-        rows = datasets.load_dataset(name, None if is_squad else split.config, split=split.name).to_list()
+        if exported:
+            files = {split: f"{config}/{split}/*.parquet"}
+            found = datasets.load_dataset(repository, revision="refs/convert/parquet", data_files=files, split=split)
+        else:
+            found = datasets.load_dataset(repository, config, split=split)
+        rows = found.to_list()
     except Exception as error:  # `datasets` and the hub raise dozens of kinds
+        wanted = f"{config}, split {split}," if config else f"split {split}"
         raise OSError(
-            f"cannot get {split.config}, split {split.name}, of {name} from the hub: {error}. "
+            f"cannot get {wanted} of {repository} from the hub: {error}. "
             "Check the network, or give a local folder as --data"
         ) from error
-    return rows, f"{name}, {split.config}, {split.name}"
+    return rows, ", ".join(part for part in (repository, config, split) if part)
 
 
-def _find_files(data: Path, split: Split) -> list[Path]:
-    folders = _folders(data, split.config)
+def rows_from_folders(
+    data: Path, folders: Sequence[Path], split: Split, official: Sequence[str] = ()
+) -> tuple[list[Row], str]:
+    """From the first folder that has the split: as Parquet, JSONL or one of the `official` files."""
+    files = _find_files(data, folders, split, official)
+    rows = [row for file in files for row in _read(file, split)]
+    return rows, ", ".join(map(str, files))
+
+
+def _find_files(data: Path, folders: Sequence[Path], split: Split, official: Sequence[str]) -> list[Path]:
+    single_files = [f"{split.name}.parquet", f"{split.name}.jsonl", *official]
     for folder in folders:
         parquet = sorted(folder.glob(f"{split.name}-*.parquet"))
         if parquet:
             return parquet
-        for name in _single_files(split):
+        for name in single_files:
             if (folder / name).is_file():
                 return [folder / name]
     raise FileNotFoundError(
         f"--data {data}: no split {split.name} of {split.config}. Looked for {split.name}-*.parquet, "
-        f"{', '.join(_single_files(split))} in {', '.join(map(str, folders))}"
+        f"{', '.join(single_files)} in {', '.join(map(str, folders))}"
     )
 
 
@@ -101,15 +117,15 @@ def _folders(data: Path, config: str) -> list[Path]:
     if config in HUB_SQUAD:
         inner = "plain_text" if config == "squad" else config  # the hub's configuration
         return list(dict.fromkeys([data / config / inner, data / config, data / inner, data]))
-    names = (config, OFFICIAL_TSV[config].folder)
+    names = (config, OFFICIAL_TSV[config].folder) if config in OFFICIAL_TSV else (config,)
     return [base / name for base in (data, data / "glue") for name in names]
 
 
-def _single_files(split: Split) -> list[str]:
-    official = _OFFICIAL_SQUAD.get((split.config, split.name))
+def _official_files(split: Split) -> list[str]:
     if split.config in OFFICIAL_TSV:
-        official = OFFICIAL_TSV[split.config].file(split.name)
-    return [f"{split.name}.parquet", f"{split.name}.jsonl", *([official] if official else [])]
+        return [OFFICIAL_TSV[split.config].file(split.name)]
+    official = _OFFICIAL_SQUAD.get((split.config, split.name))
+    return [official] if official else []
 
 
 def _read(file: Path, split: Split) -> Iterator[Row]:

@@ -1,0 +1,44 @@
+"""The one list of tasks, by name."""
+
+import difflib
+from importlib.metadata import entry_points
+
+from sharedqkv.tasks.built_in import BUILT_IN
+from sharedqkv.tasks.glue import GLUE
+from sharedqkv.tasks.squad import SQUAD
+from sharedqkv.tasks.task import Task
+
+ENTRY_POINT_GROUP = "sharedqkv.tasks"
+
+TASKS: dict[str, Task] = {**GLUE, **SQUAD, **BUILT_IN}
+_searched_for_entry_points = False
+
+
+def register_task(task: Task) -> Task:
+    """Make a task of your own known by its name.
+
+    The commands find it without an import when its package declares an entry point in the group `sharedqkv.tasks`
+    that names the module which calls this.
+    """
+    if not task.name.isidentifier():
+        raise ValueError(f"task name {task.name!r} must be a Python identifier: it names folders and is given as --tasks")
+    if TASKS.setdefault(task.name, task) != task:
+        raise ValueError(f"there is another task {task.name!r} already")
+    return task
+
+
+def task_names() -> list[str]:
+    global _searched_for_entry_points
+    if not _searched_for_entry_points:
+        _searched_for_entry_points = True
+        for entry_point in entry_points(group=ENTRY_POINT_GROUP):
+            entry_point.load()
+    return list(TASKS)
+
+
+def get_task(name: str) -> Task:
+    if name not in TASKS and name not in task_names():
+        close = difflib.get_close_matches(name, TASKS, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown task {name!r}.{hint} Known: {', '.join(TASKS)}")
+    return TASKS[name]
