@@ -12,6 +12,7 @@ COMMANDS = {
     "pretrain": "pre-train an encoder from a recipe; resumes exactly",
     "finetune": "fine-tune on GLUE or SQuAD with many seeds, and score",
     "predict": "ask a fine-tuned model",
+    "robust": "try fine-tuned models on noise and on other domains",
     "compare": "say which of two fine-tuned models is better, by how much and how sure",
     "doctor": "say what is installed, which backends and devices work, and what is missing",
 }

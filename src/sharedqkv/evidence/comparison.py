@@ -88,7 +88,8 @@ def compare(
 
     By default units are paired when both models have the same seeds. Whoever sets `paired` decides before looking.
     """
-    return compare_scores(*score_runs(a, b, metrics, draws, seed), paired=paired, alpha=alpha, seed=seed)
+    scores_a, scores_b = score_runs([a, b], metrics, draws, seed)
+    return compare_scores(scores_a, scores_b, paired, alpha, seed)
 
 
 def compare_scores(
@@ -140,6 +141,14 @@ def compare_scores(
         smallest_difference=None,
     )
     return correct_for_family([comparison])[0]
+
+
+def interval_of_mean(scores: RunScores, alpha: float = 0.05) -> tuple[float, float]:
+    """Of a model's mean score, counting its seeds and the examples as drawn from many."""
+    _, units, _ = _units(scores, scores)
+    means, draws = _unit_means(scores.scores_R, units), _unit_means(scores.draws_RD, units)
+    variances = _variance_parts([(means, draws)], draws.mean(axis=0), scores.examples)
+    return t_interval(float(means.mean()), variances, 1 - alpha)
 
 
 def correct_for_family(comparisons: Sequence[Comparison]) -> list[Comparison]:

@@ -7,14 +7,14 @@ from typing import Any
 
 from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_for_family
 from sharedqkv.evidence.resampling import mean_score
-from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, average_scores, mcnemar_by_pair, score_runs
+from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, combine_scores, mcnemar_by_pair, score_runs
 from sharedqkv.evidence.statistics import McNemar
 from sharedqkv.tasks.cells import kept_cells, predictions_file, read_predictions
 from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.metrics import GLUE_METRICS, Metric, glue_average
 from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.squad import question_scores
-from sharedqkv.tasks.task import Split, Task
+from sharedqkv.tasks.task import Record, Split, Task
 from sharedqkv.training.run_folder import RunFolder
 
 
@@ -44,7 +44,7 @@ class FinetunedModel:
         assert split.scored_as is not None
         runs = {
             pretraining_seed: {
-                cell.seed: _predictions(predictions_file(run, split, cell.seed), split)
+                cell.seed: predictions_of(read_predictions(predictions_file(run, split, cell.seed)), split.config)
                 for cell in kept_cells(run)
                 if cell.task == split.config
             }
@@ -62,6 +62,16 @@ def read_models(runs_a: Sequence[str], runs_b: Sequence[str]) -> tuple[Finetuned
     else:
         names = ", ".join(runs_a), ", ".join(runs_b)
     return _model(names[0], runs_a, infos_a), _model(names[1], runs_b, infos_b)
+
+
+def group_runs(runs: Sequence[str], separate: bool = False) -> list[FinetunedModel]:
+    """Runs of one variant are one model with several pre-training seeds; `separate` makes each a model of its own."""
+    if separate:
+        return [_model(run, [run], [_info(run)]) for run in runs]
+    by_variant: dict[str, list[str]] = {}
+    for run in runs:
+        by_variant.setdefault(_info(run)["model"]["variant"], []).append(run)
+    return [_model(name, mine, [_info(run) for run in mine]) for name, mine in by_variant.items()]
 
 
 def _info(run: str) -> dict[str, Any]:
@@ -84,10 +94,9 @@ def _model(name: str, runs: Sequence[str], infos: Sequence[Mapping[str, Any]]) -
     return FinetunedModel(name, {seed: Path(run) for seed, run in zip(keys, runs, strict=True)}, seeds_known)
 
 
-def _predictions(path: Path, split: Split) -> Predictions:
-    records = read_predictions(path)
+def predictions_of(records: Sequence[Record], task: str) -> Predictions:
     ids = [record["id"] for record in records]
-    if isinstance(get_task(split.config), GlueTask):
+    if isinstance(get_task(task), GlueTask):
         return Predictions(ids, [record["label"] for record in records], [record["prediction"] for record in records])
     # What counts of an answer is its F1; the label is not used.
     return Predictions(ids, [0] * len(ids), question_scores(records).f1.tolist())
@@ -112,14 +121,15 @@ def compare_models(a: FinetunedModel, b: FinetunedModel, paired: bool | None = N
         raise ValueError(
             f"no task in common: {a.name} has {', '.join(splits_a) or 'none'}, {b.name} {', '.join(splits_b) or 'none'}"
         )
-    if paired is None and len(a.runs) > 1 and not (a.seeds_known and b.seeds_known):
-        paired = False  # runs that are only numbered have nothing to do with each other
+    if paired is None:
+        paired = may_be_paired(a, b)
     scores: dict[str, tuple[RunScores, RunScores]] = {}
     mcnemar: dict[str, list[McNemar]] = {}
     for name in common:
         runs_a, runs_b = a.task_runs(splits_a[name]), b.task_runs(splits_b[name])
         task = get_task(splits_a[name].config)
-        scores[name] = score_runs(runs_a, runs_b, task_metrics(task))
+        scores_a, scores_b = score_runs([runs_a, runs_b], task_metrics(task))
+        scores[name] = scores_a, scores_b
         if isinstance(task, GlueTask) and task.labels:
             mcnemar[name] = list(mcnemar_by_pair(runs_a, runs_b).values())
     comparisons = [compare_scores(*pair, paired=paired, alpha=alpha) for pair in scores.values()]
@@ -129,6 +139,11 @@ def compare_models(a: FinetunedModel, b: FinetunedModel, paired: bool | None = N
         mcnemar=mcnemar,
         only_one_has=sorted(set(splits_a) ^ set(splits_b)),
     )
+
+
+def may_be_paired(a: FinetunedModel, b: FinetunedModel) -> bool | None:
+    """False where runs are only numbered, and so have nothing to do with each other; otherwise the seeds decide."""
+    return False if len(a.runs) > 1 and not (a.seeds_known and b.seeds_known) else None
 
 
 def task_metrics(task: Task) -> tuple[Metric, ...]:
@@ -145,7 +160,7 @@ def _average(scores: Mapping[str, tuple[RunScores, RunScores]], paired: bool | N
         return None
     name = "GLUE average" if with_wnli else "GLUE average without WNLI"
     a, b = (
-        average_scores(
+        combine_scores(
             {task: pair[side] for task, pair in glue.items()}, lambda values: glue_average(values, with_wnli), name
         )
         for side in (0, 1)

@@ -48,38 +48,41 @@ class RunScores:
 
 
 def score_runs(
-    a: TaskRuns, b: TaskRuns, metrics: Sequence[Metric], draws: int = 1000, seed: int = 0
-) -> tuple[RunScores, RunScores]:
-    """Score every run of both models, on all examples and on resamples that are the same for all runs."""
-    labels, predictions_a, predictions_b = _aligned(a, b)
-    predictions_RN = np.concatenate([predictions_a, predictions_b])
+    models: Sequence[TaskRuns], metrics: Sequence[Metric], draws: int = 1000, seed: int = 0
+) -> list[RunScores]:
+    """Score every run of the models, on all examples and on resamples that are the same for all runs."""
+    labels, predictions = _aligned(models)
+    predictions_RN = np.concatenate(predictions)
     scores_R = np.array([np.mean([metric(labels, run) for metric in metrics]) for run in predictions_RN])
     draws_RD = resampled_scores(labels, predictions_RN, metrics, draws, seed)
-    cut = len(predictions_a)
-    return (
-        RunScores(a.model, a.task, len(labels), tuple(a.flat()), scores_R[:cut], draws_RD[:cut]),
-        RunScores(b.model, b.task, len(labels), tuple(b.flat()), scores_R[cut:], draws_RD[cut:]),
-    )
+    cuts = np.cumsum([len(runs) for runs in predictions])[:-1]
+    return [
+        RunScores(model.model, model.task, len(labels), tuple(model.flat()), mine_R, mine_RD)
+        for model, mine_R, mine_RD in zip(models, np.split(scores_R, cuts), np.split(draws_RD, cuts), strict=True)
+    ]
 
 
-def average_scores(
-    by_task: Mapping[str, RunScores], average: Callable[[Mapping[str, Any]], Any], name: str
+def combine_scores(
+    parts: Mapping[str, RunScores],
+    combine: Callable[[Mapping[str, Any]], Any],
+    name: str,
+    same_examples: bool = False,
 ) -> RunScores:
-    """One model's average over tasks, `glue_average` for example, as if it were a task of this name."""
-    first = next(iter(by_task.values()))
-    for task, scores in by_task.items():
+    """One model's scores made of several, an average over tasks for example, as if it were a task of this name."""
+    first = next(iter(parts.values()))
+    for part, scores in parts.items():
         if (scores.model, scores.seeds) != (first.model, first.seeds):
             raise ValueError(
-                f"{name}: {first.task} has {first.model} with seeds {first.seeds}, {task} has {scores.model} with "
-                f"seeds {scores.seeds}; an average needs the same runs in every task"
+                f"{name}: {first.task} has {first.model} with seeds {first.seeds}, {part} has {scores.model} with "
+                f"seeds {scores.seeds}; expected the same runs in every part"
             )
     return RunScores(
         model=first.model,
         task=name,
-        examples=sum(scores.examples for scores in by_task.values()),
+        examples=first.examples if same_examples else sum(scores.examples for scores in parts.values()),
         seeds=first.seeds,
-        scores_R=average({task: scores.scores_R for task, scores in by_task.items()}),
-        draws_RD=average({task: scores.draws_RD for task, scores in by_task.items()}),
+        scores_R=combine({part: scores.scores_R for part, scores in parts.items()}),
+        draws_RD=combine({part: scores.draws_RD for part, scores in parts.items()}),
     )
 
 
@@ -88,7 +91,7 @@ def mcnemar_by_pair(a: TaskRuns, b: TaskRuns) -> dict[tuple[tuple[int, int], tup
 
     Keys are the (pre-training, fine-tuning) seeds of both. A description of these runs: no verdict rests on it.
     """
-    labels, predictions_a, predictions_b = _aligned(a, b)
+    labels, (predictions_a, predictions_b) = _aligned([a, b])
     if any(values.dtype.kind == "f" and (values % 1 != 0).any() for values in (predictions_a, predictions_b)):
         raise ValueError(f"{a.task}: McNemar's test needs right and wrong answers, not numbers like a similarity")
     return {
@@ -97,13 +100,17 @@ def mcnemar_by_pair(a: TaskRuns, b: TaskRuns) -> dict[tuple[tuple[int, int], tup
     }
 
 
-def _aligned(a: TaskRuns, b: TaskRuns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Labels, and the predictions of A's and of B's runs, all in the order of the ids."""
-    if a.task != b.task:
-        raise ValueError(f"{a.model} was run on {a.task!r}, {b.model} on {b.task!r}: expected the same task")
-    sorted_a, sorted_b = _sorted_runs(a), _sorted_runs(b)
-    ids, labels, _ = next(iter(sorted_a.values()))
-    for where, (run_ids, run_labels, _) in [*sorted_a.items(), *sorted_b.items()]:
+def _aligned(models: Sequence[TaskRuns]) -> tuple[np.ndarray, list[np.ndarray]]:
+    """Labels, and the predictions of each model's runs, all in the order of the ids."""
+    first = models[0]
+    for model in models:
+        if model.task != first.task:
+            raise ValueError(
+                f"{first.model} was run on {first.task!r}, {model.model} on {model.task!r}: expected the same task"
+            )
+    by_model = [_sorted_runs(model) for model in models]
+    ids, labels, _ = next(iter(by_model[0].values()))
+    for where, (run_ids, run_labels, _) in (run for runs in by_model for run in runs.items()):
         if not np.array_equal(ids, run_ids):
             unmatched = set(ids.tolist()) ^ set(run_ids.tolist())
             raise ValueError(
@@ -112,8 +119,7 @@ def _aligned(a: TaskRuns, b: TaskRuns) -> tuple[np.ndarray, np.ndarray, np.ndarr
             )
         if not np.array_equal(labels, run_labels):
             raise ValueError(f"{where}: labels differ from those of other runs; all must be scored on the same split")
-    predictions_a, predictions_b = (np.stack([run[2] for run in runs.values()]) for runs in (sorted_a, sorted_b))
-    return labels, predictions_a, predictions_b
+    return labels, [np.stack([run[2] for run in runs.values()]) for runs in by_model]
 
 
 def _sorted_runs(model: TaskRuns) -> dict[str, tuple[np.ndarray, np.ndarray, np.ndarray]]:

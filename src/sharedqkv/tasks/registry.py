@@ -21,7 +21,7 @@ def register_task(task: Task) -> Task:
     that names the module which calls this.
     """
     if not task.name.isidentifier():
-        raise ValueError(f"task name {task.name!r} must be a Python identifier: it names folders and is given as --tasks")
+        raise ValueError(f"task name {task.name!r} must be a Python identifier: it names folders")
     if TASKS.setdefault(task.name, task) != task:
         raise ValueError(f"there is another task {task.name!r} already")
     return task

@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,8 @@ from sharedqkv.tasks.task import Features, Task
 
 _MULTIPLE = 8
 """Rows are padded to a multiple of this, which tensor cores like, unless that would exceed max_length."""
+OnBatch = Callable[[Sequence[int], dict[str, Tensor]], None]
+"""Called with the numbers of a batch's inputs and the batch, which it may change."""
 
 
 def build_model(task: Task, folder: Path, recipe: FinetuneRecipe, seed: int) -> Any:
@@ -128,7 +130,9 @@ def train(
 
 
 @torch.no_grad()
-def outputs_of(model: Any, features: Features, recipe: FinetuneRecipe, pad_token_id: int) -> list[np.ndarray]:
+def outputs_of(
+    model: Any, features: Features, recipe: FinetuneRecipe, pad_token_id: int, on_batch: OnBatch | None = None
+) -> list[np.ndarray]:
     """The model's output for each of the inputs: logits of the classes, or (2, length) logits of start and end."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device).eval()
@@ -138,6 +142,8 @@ def outputs_of(model: Any, features: Features, recipe: FinetuneRecipe, pad_token
     for first in range(0, len(by_length), recipe.eval_batch_size):
         picked = by_length[first : first + recipe.eval_batch_size]
         batch = {name: tensor.to(device) for name, tensor in collate([features.inputs[i] for i in picked]).items()}
+        if on_batch is not None:
+            on_batch(picked, batch)
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.bf16):
             output = model(**batch)
         spans = hasattr(output, "start_logits")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sharedqkv.evidence.comparison import compare_scores
-from sharedqkv.evidence.runs import Predictions, TaskRuns, average_scores, mcnemar_by_pair, score_runs
+from sharedqkv.evidence.runs import Predictions, TaskRuns, combine_scores, mcnemar_by_pair, score_runs
 from sharedqkv.evidence.statistics import McNemar
 from sharedqkv.tasks.metrics import accuracy, glue_average
 
@@ -21,7 +21,7 @@ def runs(model, *predictions, task="rte"):
 
 def test_scores_stand_in_the_order_of_the_seeds():
     a = TaskRuns("a", "rte", {7: {2: TWO_WRONG, 1: ONE_WRONG}, 3: {1: ALL_RIGHT}})
-    scores, other = score_runs(a, runs("b", ALL_RIGHT), [accuracy], draws=5)
+    scores, other = score_runs([a, runs("b", ALL_RIGHT)], [accuracy], draws=5)
     assert scores.seeds == ((3, 1), (7, 1), (7, 2))
     assert scores.scores_R.tolist() == [1.0, 0.75, 0.5]
     assert scores.draws_RD.shape == (3, 5)
@@ -30,7 +30,7 @@ def test_scores_stand_in_the_order_of_the_seeds():
 
 def test_examples_are_matched_by_id():
     shuffled = Predictions(["d", "c", "b", "a"], [0, 1, 1, 0], [0, 0, 1, 0])
-    (a, b) = score_runs(runs("a", ONE_WRONG), runs("b", shuffled), [accuracy], draws=50)
+    (a, b) = score_runs([runs("a", ONE_WRONG), runs("b", shuffled)], [accuracy], draws=50)
     assert (a.draws_RD == b.draws_RD).all(), "the same examples are drawn for both"
 
 
@@ -47,16 +47,16 @@ def test_examples_are_matched_by_id():
 )
 def test_runs_that_do_not_match_are_named(other, message):
     with pytest.raises(ValueError, match=f"b, rte, pre-training seed 0, fine-tuning seed 1: {message}"):
-        score_runs(runs("a", ALL_RIGHT), runs("b", ALL_RIGHT, other), [accuracy])
+        score_runs([runs("a", ALL_RIGHT), runs("b", ALL_RIGHT, other)], [accuracy])
     with pytest.raises(ValueError, match=message):
-        score_runs(runs("b", ALL_RIGHT, other), runs("b", ALL_RIGHT), [accuracy])
+        score_runs([runs("b", ALL_RIGHT, other), runs("b", ALL_RIGHT)], [accuracy])
 
 
 def test_other_tasks_and_empty_models_are_errors():
     with pytest.raises(ValueError, match="a was run on 'rte', b on 'cola'"):
-        score_runs(runs("a", ALL_RIGHT), runs("b", ALL_RIGHT, task="cola"), [accuracy])
+        score_runs([runs("a", ALL_RIGHT), runs("b", ALL_RIGHT, task="cola")], [accuracy])
     with pytest.raises(ValueError, match="b has no runs on rte"):
-        score_runs(runs("a", ALL_RIGHT), runs("b"), [accuracy])
+        score_runs([runs("a", ALL_RIGHT), runs("b")], [accuracy])
 
 
 def test_mcnemar_describes_each_pair_of_runs():
@@ -77,9 +77,9 @@ def test_averages_over_tasks_are_compared_like_a_task():
         answers = [np.where(rng.random(100) < ease, labels, 1 - labels) for _ in range(6)]
         return TaskRuns(name, task, {0: {s: Predictions(range(100), labels, a) for s, a in enumerate(answers)}})
 
-    scored = {task: score_runs(model("a", task, 0.9), model("b", task, 0.8), [accuracy], draws=200) for task in GLUE}
+    scored = {task: score_runs([model("a", task, 0.9), model("b", task, 0.8)], [accuracy], draws=200) for task in GLUE}
     a, b = (
-        average_scores({task: pair[side] for task, pair in scored.items()}, lambda s: glue_average(s, False), "GLUE")
+        combine_scores({task: pair[side] for task, pair in scored.items()}, lambda s: glue_average(s, False), "GLUE")
         for side in (0, 1)
     )
     by_hand = glue_average({task: pair[0].scores_R[3] for task, pair in scored.items()}, with_wnli=False)
@@ -90,5 +90,5 @@ def test_averages_over_tasks_are_compared_like_a_task():
 
     lost = {task: pair[0] for task, pair in scored.items()}
     lost["rte"] = replace(lost["rte"], seeds=lost["rte"].seeds[1:])
-    with pytest.raises(ValueError, match=r"rte has a with seeds .* needs the same runs in every task"):
-        average_scores(lost, glue_average, "GLUE")
+    with pytest.raises(ValueError, match=r"rte has a with seeds .* expected the same runs in every part"):
+        combine_scores(lost, glue_average, "GLUE")
