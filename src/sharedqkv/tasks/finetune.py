@@ -27,6 +27,7 @@ from sharedqkv.tasks.cells import (
 )
 from sharedqkv.tasks.checkpoint import Checkpoint, find_checkpoint
 from sharedqkv.tasks.glue import AX, GLUE
+from sharedqkv.tasks.label_noise import with_label_noise
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.registry import get_task, task_names
 from sharedqkv.tasks.sources import load_rows
@@ -91,6 +92,13 @@ class TaskData:
     @cached_property
     def train_features(self) -> Features:
         return self.task.features(self.train, self.tokenizer, self.recipe, training=True)
+
+    def train_features_for(self, seed: int) -> Features:
+        """The same for all seeds, but for noise on the labels."""
+        if self.recipe.label_noise == 0:
+            return self.train_features
+        noisy = with_label_noise(self.task, self.train, self.recipe.label_noise, seed)
+        return self.task.features(noisy, self.tokenizer, self.recipe, training=True)
 
     def features(self, split: Split) -> Features:
         if split not in self._features:
@@ -231,7 +239,8 @@ class _Grid:
             print(f"{cell}: run again, since settings, data or what is to be kept have changed", file=sys.stderr)
         cell.forget()
         model = build_model(self.task, self.checkpoint.folder, recipe, cell.seed)
-        training = train(model, data.train_features, recipe, cell.seed, self.tokenizer.pad_token_id, str(cell))
+        train_features = data.train_features_for(cell.seed)
+        training = train(model, train_features, recipe, cell.seed, self.tokenizer.pad_token_id, str(cell))
         splits = {}
         for split, examples in data.splits.items():
             features = data.features(split)
@@ -250,7 +259,7 @@ class _Grid:
         record = {
             **settings,
             "settings_sha256": settings_sha256(settings),
-            "train": {"examples": len(data.train), "truncated": data.train_features.truncated, **training},
+            "train": {"examples": len(data.train), "truncated": train_features.truncated, **training},
             "splits": splits,
             "ended": now(),
         }
@@ -280,7 +289,8 @@ class _Grid:
     def _score_held_back(self, rest: list[Any], held_back: list[Any], recipe: FinetuneRecipe, number: str) -> float:
         task, seed, pad = self.task, self.seeds[0], self.tokenizer.pad_token_id
         model = build_model(task, self.checkpoint.folder, recipe, seed)
-        train_features = task.features(rest, self.tokenizer, recipe, training=True)
+        noisy = with_label_noise(task, rest, recipe.label_noise, seed)
+        train_features = task.features(noisy, self.tokenizer, recipe, training=True)
         train(model, train_features, recipe, seed, pad, f"{task.name}, search {number}")
         features = task.features(held_back, self.tokenizer, recipe)
         records = task.records(held_back, features, outputs_of(model, features, recipe, pad), recipe)

@@ -34,6 +34,8 @@ class FinetuneRecipe:
     """gradients are clipped to this norm; 0 does not clip"""
     dropout: float | None = None
     """of hidden states and attention weights; default: what the model was pre-trained with"""
+    label_noise: float = 0.0
+    """share of the training examples that get a wrong label, to measure what that does"""
 
     stride: int = 128
     """SQuAD: tokens by which the windows of a long paragraph overlap"""
@@ -63,7 +65,7 @@ class FinetuneRecipe:
         for name in _POSITIVE:
             if getattr(self, name) <= 0:
                 raise ValueError(f"{name} must be positive, not {getattr(self, name)!r}")
-        for name in ("warmup", "dropout"):
+        for name in ("warmup", "dropout", "label_noise"):
             value = getattr(self, name)
             if value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name} must be in [0, 1), not {value!r}")
@@ -115,6 +117,7 @@ SOURCES = {
     "betas": {"glue": _DEVLIN, "squad": _DEVLIN},
     "eps": {"glue": _DEVLIN, "squad": _DEVLIN},
     "max_grad_norm": {"glue": _DEVLIN, "squad": _DEVLIN},
+    "label_noise": {"glue": "none, as everywhere"},
     "dropout": {"glue": "the pre-trained model's own", "squad": "the pre-trained model's own"},
     "stride": {"squad": _RUN_SQUAD},
     "max_question_length": {"squad": _RUN_SQUAD},
