@@ -70,7 +70,7 @@ def convert(hint: Any, value: Any) -> Any:
     if origin in (Union, UnionType):
         if value is None and NoneType in arguments:
             return None
-        return convert(next(argument for argument in arguments if argument is not NoneType), value)
+        return _convert_to_any([argument for argument in arguments if argument is not NoneType], value)
     if origin is Literal:
         if value not in arguments:
             raise ValueError(f"one of {', '.join(map(str, arguments))}")
@@ -94,6 +94,16 @@ def convert(hint: Any, value: Any) -> Any:
         names = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "a mapping"}
         raise ValueError(names.get(kind, str(kind)))
     return value
+
+
+def _convert_to_any(kinds: Sequence[Any], value: Any) -> Any:
+    expected = []
+    for kind in kinds:
+        try:
+            return convert(kind, value)
+        except ValueError as error:
+            expected.append(str(error))
+    raise ValueError(" or ".join(expected))
 
 
 def load_yaml(schema: type[Schema], path: Path, overrides: Mapping[str, Any] | None = None) -> Schema:

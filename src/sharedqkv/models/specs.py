@@ -9,14 +9,14 @@ from sharedqkv.attention import get_variant
 from sharedqkv.models.configuration import SharedQKVConfig
 
 
-def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
-    """`variant[:key=value,…]`, where a key is an option of the variant or a field of the configuration."""
+def parse_spec(spec: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
+    """`variant[:key=value,…]` into the variant, its options, and other fields of the configuration."""
     name, _, assignments = spec.partition(":")
     option_names = {option.name for option in fields(get_variant(name).Options)}
     config_names = {config_field.name for config_field in fields(SharedQKVConfig)}
-    options: dict[str, Any] = {}
-    values = dict(overrides)
     config_names -= {"attention_variant", "attention_options"}  # the spec itself says these
+    options: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     for assignment in filter(None, assignments.split(",")):
         key, equals, text = assignment.partition("=")
         if not equals:
@@ -30,4 +30,9 @@ def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
                 f"{spec!r}: {key!r} is neither an option of {name!r} (it has {sorted(option_names) or 'none'}) nor a "
                 "field of the configuration, like num_hidden_layers"
             )
-    return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **values)
+    return name, options, values
+
+
+def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
+    name, options, values = parse_spec(spec)
+    return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **{**overrides, **values})

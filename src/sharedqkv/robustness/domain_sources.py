@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from sharedqkv.robustness.domains import Domain
-from sharedqkv.tasks.glue import GLUE, GlueExample, GlueTask
+from sharedqkv.tasks.glue import GlueExample, GlueTask
+from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.sources import load_rows, rows_from_folders, rows_from_hub
 from sharedqkv.tasks.task import Row, Split, Task, check_columns
 
@@ -66,7 +67,7 @@ def _load_rows(domain: Domain, split: str, data: Path | None) -> tuple[list[Row]
 def _glue_examples(
     domain: Domain, task: GlueTask, rows: Sequence[Row], where: str, data: Path | None
 ) -> tuple[list[GlueExample], dict[str, int]]:
-    texts = GLUE[domain.tasks[0]].text_columns
+    texts = get_task(domain.tasks[0]).text_columns
     labels = domain.labels or task.labels
     label = "label"
     if data is None and domain.hub:  # the hub's own names

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.glue import GLUE, GlueTask
 from sharedqkv.tasks.squad_metrics import token_f1
 from sharedqkv.tasks.task import Record, Split, Task
@@ -189,6 +190,16 @@ DOMAINS = {
             "questions that people wrote to defeat three models, on paragraphs of SQuAD's validation articles",
             HubCopy("UCLNLP/adversarial_qa", "adversarialQA", "validation"),
             edited=False,
+        ),
+        *(
+            Domain(
+                f"{task}_out_of_domain",
+                (task,),
+                "the built-in world with words that are not in the task's train, longer sentences and deeper nesting",
+                hub=None,
+                part_of=Split(task, "out_of_domain"),
+            )
+            for task in BUILT_IN
         ),
     )
 }

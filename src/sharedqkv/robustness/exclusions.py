@@ -19,6 +19,10 @@ _PRONOUN = "the label hangs on a pronoun, and a damaged one may be another: she 
 
 EXCLUSIONS = {
     "cola": dict.fromkeys(TEXT_NOISES, _FORM),
+    "acceptability": dict.fromkeys(TEXT_NOISES, _FORM),
+    "entailment": _words(_ENTAILMENT),
+    "paraphrase": _words(_SIMILARITY),
+    "similarity": _words(_SIMILARITY),
     "mnli": _words(_ENTAILMENT),
     "rte": _words(_ENTAILMENT),
     "wnli": dict.fromkeys(("keyboard", "swap", "drop", "insert", "repeat", "ocr", "whitespace"), _PRONOUN)

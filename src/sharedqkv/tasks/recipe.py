@@ -137,9 +137,15 @@ def load_recipes(tasks: list[str], path: Path | None, overrides: Mapping[str, An
             raise FileNotFoundError(f"no recipe {path}: give the path of a YAML file with fields of a recipe")
         schema.load_yaml(FinetuneRecipe, path)  # its errors name the line
         given, where = yaml.safe_load(path.read_text(encoding="utf-8")), str(path)
+    return load_recipes_from(tasks, {**given, **overrides}, where)
+
+
+def load_recipes_from(
+    tasks: list[str], values: Mapping[str, Any], where: str, lines: Mapping[str, int] | None = None
+) -> dict[str, FinetuneRecipe]:
+    """The recipe of each task: its defaults, replaced by these values; `where` and lines are for errors."""
     recipes = {
-        task: schema.build(FinetuneRecipe, {**TASK_DEFAULTS.get(task, {}), **given, **overrides}, where)
-        for task in tasks
+        task: schema.build(FinetuneRecipe, {**TASK_DEFAULTS.get(task, {}), **values}, where, lines) for task in tasks
     }
     for task in recipes:
         if task in TASK_DEFAULTS:

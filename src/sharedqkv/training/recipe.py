@@ -7,6 +7,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
+import yaml
+
 from sharedqkv import schema
 from sharedqkv.models import SharedQKVConfig
 
@@ -163,6 +165,27 @@ def shipped_recipes() -> list[str]:
 
 def load_recipe(name: str, overrides: Mapping[str, Any]) -> PretrainRecipe:
     """A recipe by shipped name or path; another budget on the command line replaces the recipe's own."""
+    return schema.load_yaml(PretrainRecipe, _find(name), _one_budget(overrides))
+
+
+def recipe_values(
+    name: str | None, values: Mapping[str, Any] | None = None, overrides: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """The plain values of a recipe by name, or the given ones, with some replaced."""
+    if name is not None:
+        schema.load_yaml(PretrainRecipe, _find(name))  # its errors name the line
+        values = yaml.safe_load(_find(name).read_text(encoding="utf-8"))
+    return {**(values or {}), **_one_budget(overrides or {})}
+
+
+def _one_budget(overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """A budget replaces all others."""
+    if any(overrides.get(budget) is not None for budget in BUDGETS):
+        return {**dict.fromkeys(BUDGETS), **overrides}
+    return dict(overrides)
+
+
+def _find(name: str) -> Path:
     path = Path(name)
     if path.suffix not in (".yaml", ".yml"):
         path = SHIPPED / f"{name}.yaml"
@@ -170,7 +193,4 @@ def load_recipe(name: str, overrides: Mapping[str, Any]) -> PretrainRecipe:
         raise FileNotFoundError(
             f"no recipe {name!r}: give the path of a YAML file or one of the shipped {', '.join(shipped_recipes())}"
         )
-    overrides = dict(overrides)
-    if any(overrides.get(budget) is not None for budget in BUDGETS):
-        overrides = {**dict.fromkeys(BUDGETS), **overrides}
-    return schema.load_yaml(PretrainRecipe, path, overrides)
+    return path

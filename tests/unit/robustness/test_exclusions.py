@@ -2,14 +2,15 @@ import pytest
 
 from sharedqkv.robustness.exclusions import EXCLUSIONS, excluded
 from sharedqkv.robustness.text_noise import TEXT_NOISES
+from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.glue import GLUE
 from sharedqkv.tasks.squad import SQUAD
 
-TAKE_ALL = {"sst2", "squad"}
+TAKE_ALL = {"sst2", "squad", "sentiment", "span_qa"}
 
 
 def test_every_task_was_thought_of():
-    assert set(EXCLUSIONS) | TAKE_ALL == set(GLUE) | set(SQUAD)
+    assert set(EXCLUSIONS) | TAKE_ALL == {*GLUE, *SQUAD, *BUILT_IN}
     assert not set(EXCLUSIONS) & TAKE_ALL
     assert all(set(reasons) <= set(TEXT_NOISES) and all(reasons.values()) for reasons in EXCLUSIONS.values())
 
