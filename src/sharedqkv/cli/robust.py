@@ -9,7 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sharedqkv.evidence.robustness import analyse
+from sharedqkv.evidence.finetuned import group_runs
+from sharedqkv.evidence.robustness import analyse, common_tasks
 from sharedqkv.evidence.robustness_report import headlines, write_report
 from sharedqkv.robustness.conditions import NOISES, SEVERITIES, parse_noises, parse_severities
 from sharedqkv.robustness.domains import DOMAINS, parse_domains
@@ -31,7 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--tasks", help="only these of the runs' tasks, like sst2,mnli")
     parser.add_argument("--data", help="folder with the tasks and domains/ (default: where the first run has its data)")
-    parser.add_argument("--examples", type=int, help="draw so many examples of every set (default: all)")
+    parser.add_argument(
+        "--examples", type=int, help="draw so many of a set; edited pairs are taken whole (default: all)"
+    )
     parser.add_argument("--separate", action="store_true", help="every run is a model of its own")
     parser.add_argument("--alpha", type=float, default=0.05, help="level of the tests (default: 0.05)")
     parser.add_argument("--output", required=True, type=Path, help="folder for the report")
@@ -40,12 +43,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     if options.examples is not None and options.examples < 1:
         raise ValueError(f"--examples {options.examples}: expected at least 1")
+    if not 0 < options.alpha < 1:
+        raise ValueError(f"--alpha {options.alpha:g}: expected a number between 0 and 1")
+    models = group_runs(options.runs, options.separate)
+    wanted = [name.strip() for name in (options.tasks or "").split(",") if name.strip()]
     plan = Plan(
         noises=parse_noises(options.noise),
         severities=parse_severities(options.severity),
         seeds=parse_seeds(options.seeds),
         domains=[] if options.domains == "none" else parse_domains(options.domains),
-        tasks=[name.strip() for name in options.tasks.split(",")] if options.tasks else [],
+        tasks=common_tasks(models, wanted)[0],
         limit=options.examples,
     )
     quiet_transformers()
@@ -56,7 +63,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("Finished cells are kept in the runs: the same command goes on from there.", file=sys.stderr)
         raise
-    analysis = analyse(options.runs, plan, options.alpha, options.separate)
+    analysis = analyse(models, plan, options.alpha, outcome.broken)
     report = write_report(analysis, options.output)
     for line in headlines(analysis):
         print(line.replace("**", ""))

@@ -66,6 +66,8 @@ def read_models(runs_a: Sequence[str], runs_b: Sequence[str]) -> tuple[Finetuned
 
 def group_runs(runs: Sequence[str], separate: bool = False) -> list[FinetunedModel]:
     """Runs of one variant are one model with several pre-training seeds; `separate` makes each a model of its own."""
+    if len({Path(run).resolve() for run in runs}) < len(runs):
+        raise ValueError(f"{', '.join(runs)}: a run is given twice")
     if separate:
         return [_model(run, [run], [_info(run)]) for run in runs]
     by_variant: dict[str, list[str]] = {}

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.integrate import trapezoid
 
 from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_for_family, interval_of_mean
-from sharedqkv.evidence.finetuned import FinetunedModel, group_runs, may_be_paired, predictions_of, task_metrics
+from sharedqkv.evidence.finetuned import FinetunedModel, may_be_paired, predictions_of, task_metrics
 from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, combine_scores, score_runs
 from sharedqkv.robustness.conditions import CLEAN, Condition, conditions_for, counted
 from sharedqkv.robustness.grid import Plan, cell_file
@@ -21,11 +21,13 @@ from sharedqkv.robustness.model_noise import MODEL_NOISES, STRENGTHS
 from sharedqkv.robustness.text_noise import RATES
 from sharedqkv.tasks.cells import kept_cells, read_json, read_predictions
 from sharedqkv.tasks.registry import get_task
+from sharedqkv.tasks.task import Record
 
 MARGIN = 0.01
 """An advantage of less than a point is no advantage: a claim whose interval ends below it does not hold."""
 _ROOM = 0.05
 """A model whose clean score is less than this above chance has nothing to lose: no relative loss is given."""
+_KEPT = "quality above chance that is kept under noise"
 EVERY_NOISE = "mean of all noises"
 EVERY_DOMAIN = "mean of all domains"
 
@@ -82,12 +84,15 @@ class Claim:
     measure: str
     comparison: Comparison
     """Of what is better when higher."""
+    main: bool
+    """Whether it speaks of all noises or all domains of a task, or of the only one."""
 
     @property
     def verdict(self) -> str:
         c = self.comparison
         if c.called:
-            return "holds" if c.difference > 0 else "does not hold: the opposite does"
+            words = "holds" if c.difference > 0 else "does not hold: the opposite does"
+            return f"{words}, but on other examples may not" if c.interval[0] <= 0 <= c.interval[1] else words
         if c.could_be_called and c.interval[1] < MARGIN:
             return f"does not hold: an advantage of {100 * MARGIN:g} point or more is ruled out"
         return f"cannot be told at this sample size: {_what_could_be_told(c)}"
@@ -111,50 +116,71 @@ class Analysis:
     claims: list[Claim]
     left_out: dict[str, str]
     """What was not compared, and why."""
+    alpha: float = 0.05
+    """Intervals are at level 1 − alpha."""
 
 
-def analyse(runs: Sequence[str], plan: Plan, alpha: float = 0.05, separate: bool = False) -> Analysis:
-    """From what `run_grid` has left in the runs."""
-    models = group_runs(runs, separate)
-    analysis = Analysis([model.name for model in models], [], [], [], {})
-    noise_scores: list[dict[str, RunScores]] = []
-    domain_scores: list[dict[str, RunScores]] = []
-    for task in _common_tasks(models, plan.tasks):
-        reader = _Reader(models, task)
-        conditions, _ = conditions_for(task, plan.noises, plan.severities, plan.seeds, plan.domains)
-        clean = reader.scores([Condition(CLEAN)], 0)
+def analyse(
+    models: Sequence[FinetunedModel], plan: Plan, alpha: float = 0.05, broken: Mapping[str, str] | None = None
+) -> Analysis:
+    """From what `run_grid` has left in the runs; `broken` is what it could not run, with the errors."""
+    tasks, lacking = common_tasks(models, plan.tasks)
+    left_out = dict.fromkeys(lacking, "not every run has it")
+    analysis = Analysis([model.name for model in models], [], [], [], left_out, alpha)
+    families: dict[tuple[str, bool], list[Mapping[str, RunScores]]] = {}
+    for task in tasks:
+        reader = _Reader(models, task, broken or {})
+        conditions, excluded = conditions_for(task, plan.noises, plan.severities, plan.seeds, plan.domains)
+        analysis.left_out.update({f"{task}, {name}": reason for name, reason in excluded.items()})
+        clean = reader.scores([Condition(CLEAN)])[0]
         by_noise = {
             noise: [condition for condition in conditions if condition.name == noise]
             for noise in dict.fromkeys(condition.name for condition in conditions if condition.is_noise)
         }
-        noise_scores += _noise(reader, by_noise, clean, alpha, analysis)
         names = [condition.name for condition in conditions if condition.is_domain]
-        domain_scores += _domains(reader, names, clean, alpha, analysis)
-    for scores, measure in (
-        (noise_scores, "quality above chance that is kept under noise"),
-        (domain_scores, "score"),
-    ):
-        analysis.claims.extend(_claims(scores, measure, models, alpha))
+        for measure, scores, name in (
+            (_KEPT, _noise(reader, by_noise, clean, alpha, analysis), f"{task}, {EVERY_NOISE}"),
+            ("score", _domains(reader, names, clean, alpha, analysis), f"{task} → {EVERY_DOMAIN}"),
+        ):
+            several = len(scores) > 1
+            main = [_mean_over(scores, name, same_examples=measure == _KEPT)] if several else scores
+            families.setdefault((measure, True), []).extend(main)
+            families.setdefault((measure, False), []).extend(scores if several else [])
+    for (measure, is_main), family in families.items():
+        _claim(family, measure, is_main, models, alpha, analysis)
     return analysis
 
 
-def _common_tasks(models: Sequence[FinetunedModel], wanted: Sequence[str]) -> list[str]:
-    by_run = [{cell.task for cell in kept_cells(run)} for model in models for run in model.runs.values()]
-    common = sorted(set.intersection(*by_run))
+def common_tasks(models: Sequence[FinetunedModel], wanted: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The wanted tasks, or those that every run has, and what only some runs have."""
+    by_run = {run: {cell.task for cell in kept_cells(run)} for model in models for run in model.runs.values()}
+    for run, tasks in by_run.items():
+        if missing := [task for task in wanted if task not in tasks]:
+            has = ", ".join(sorted(tasks)) or "none"
+            raise ValueError(f"{run} has no finished cell of {', '.join(missing)}; its tasks: {has}")
+    common = set.intersection(*by_run.values())
     if not common:
-        raise ValueError("the runs have no task in common")
-    return [task for task in common if not wanted or task in wanted]
+        told = "; ".join(f"{run} has {', '.join(sorted(tasks)) or 'none'}" for run, tasks in by_run.items())
+        raise ValueError(f"the runs have no task in common: {told}")
+    return sorted(set(wanted) or common), sorted(set.union(*by_run.values()) - common)
 
 
 class _Reader:
     """Reads the predictions of all models on one task."""
 
-    def __init__(self, models: Sequence[FinetunedModel], task: str):
+    def __init__(self, models: Sequence[FinetunedModel], task: str, broken: Mapping[str, str]):
         self.models = models
         self.task = task
+        self.broken = broken
 
-    def complete(self, condition: Condition) -> bool:
-        return all(self.record(condition, run, seed) is not None for run, seed in self._cells())
+    def lacks(self, conditions: Sequence[Condition]) -> str | None:
+        """Why there are no scores under these conditions, if so. What is broken may have predictions of old data."""
+        for condition in conditions:
+            if error := self.broken.get(f"{self.task}, {condition}"):
+                return error
+            if any(self.record(condition, run, seed) is None for run, seed in self._cells()):
+                return "not every model has been tried"
+        return None
 
     def record(self, condition: Condition, run: Any, seed: int) -> dict[str, Any] | None:
         return read_json(cell_file(run, self.task, condition, seed).with_suffix(".json"))
@@ -165,39 +191,50 @@ class _Reader:
         assert record is not None
         return record
 
-    def scores(self, conditions: Sequence[Condition], severity: int) -> dict[str, RunScores]:
-        """Model → its scores; those of conditions that differ only in the noise's seed are averaged."""
-        metrics = task_metrics(get_task(self.task))
-        by_seed = [
-            score_runs([self._runs(model, condition, severity) for model in self.models], metrics)
-            for condition in conditions
-        ]
+    def scores(self, conditions: Sequence[Condition]) -> dict[int, dict[str, RunScores]]:
+        """Severity → model → its scores; the conditions differ only in the noise's seed and are averaged."""
+        by_seed = {str(condition.seed): self._scores_under(condition) for condition in conditions}
         return {
-            model.name: combine_scores(
-                {str(number): scores[index] for number, scores in enumerate(by_seed)}, _mean, self.task, True
-            )
-            for index, model in enumerate(self.models)
+            severity: {
+                model.name: combine_scores(
+                    {seed: scores[severity][index] for seed, scores in by_seed.items()}, _mean, self.task, True
+                )
+                for index, model in enumerate(self.models)
+            }
+            for severity in conditions[0].severities
         }
 
     def _cells(self) -> list[tuple[Any, int]]:
         runs = [run for model in self.models for run in model.runs.values()]
         return [(run, cell.seed) for run in runs for cell in kept_cells(run) if cell.task == self.task]
 
-    def _runs(self, model: FinetunedModel, condition: Condition, severity: int) -> TaskRuns:
-        runs = {
-            pretraining_seed: {
-                cell.seed: self._predictions(run, cell.seed, condition, severity)
-                for cell in kept_cells(run)
-                if cell.task == self.task
-            }
-            for pretraining_seed, run in model.runs.items()
-        }
-        return TaskRuns(model.name, self.task, runs)
+    def _scores_under(self, condition: Condition) -> dict[int, list[RunScores]]:
+        """Severity → the scores of each model."""
+        cells = {cell: self._predictions(*cell, condition) for cell in self._cells()}
 
-    def _predictions(self, run: Any, seed: int, condition: Condition, severity: int) -> Predictions:
-        every = read_predictions(cell_file(run, self.task, condition, seed))
-        records = [record for record in every if record["severity"] == severity]
-        return predictions_of(counted(condition, get_task(self.task), records), self.task)
+        def runs_of(model: FinetunedModel, severity: int) -> TaskRuns:
+            runs = {
+                pretraining_seed: {seed: mine[severity] for (its_run, seed), mine in cells.items() if its_run == run}
+                for pretraining_seed, run in model.runs.items()
+            }
+            return TaskRuns(model.name, self.task, runs)
+
+        metrics = task_metrics(get_task(self.task))
+        return {
+            severity: score_runs([runs_of(model, severity) for model in self.models], metrics)
+            for severity in condition.severities
+        }
+
+    def _predictions(self, run: Any, seed: int, condition: Condition) -> dict[int, Predictions]:
+        """By severity, from one file."""
+        by_severity: dict[int, list[Record]] = {severity: [] for severity in condition.severities}
+        for record in read_predictions(cell_file(run, self.task, condition, seed)):
+            by_severity[record["severity"]].append(record)
+        task = get_task(self.task)
+        return {
+            severity: predictions_of(counted(condition, task, records), self.task)
+            for severity, records in by_severity.items()
+        }
 
 
 def _mean(parts: Mapping[str, Any]) -> Any:
@@ -216,18 +253,17 @@ def _noise(
     alpha: float,
     analysis: Analysis,
 ) -> list[dict[str, RunScores]]:
-    """Adds the curves; returns what is kept of the quality, for each noise and for their mean: model → scores."""
+    """Adds the curves; returns what is kept of the quality under each noise: model → scores."""
     chance = reader.any_record(Condition(CLEAN))["chance"]
     kept: dict[str, dict[str, RunScores]] = {}
     for noise, conditions in by_noise.items():
-        if not all(map(reader.complete, conditions)):
-            analysis.left_out[f"{reader.task}, {noise}"] = "not every model has been tried"
-            continue
-        severities = conditions[0].severities
-        noisy = [reader.scores(conditions, severity) for severity in severities]
         subject = f"{reader.task}, {noise}"
+        if reason := reader.lacks(conditions):
+            analysis.left_out[subject] = reason
+            continue
+        noisy = reader.scores(conditions)
         for name, clean_scores in clean.items():
-            points = {"0": clean_scores, **{str(s): scores[name] for s, scores in zip(severities, noisy, strict=True)}}
+            points = {"0": clean_scores, **{str(severity): scores[name] for severity, scores in noisy.items()}}
             curve = _curve(reader.task, noise, points, chance, alpha, len(conditions))
             analysis.curves.append(curve)
             if curve.relative_loss is not None:
@@ -235,16 +271,15 @@ def _noise(
                 kept.setdefault(noise, {})[name] = share
             else:
                 analysis.left_out[f"{reader.task}, {name}"] = (
-                    f"no relative loss, since its clean score is less than {100 * _ROOM:g} points above chance"
+                    f"no relative loss, since a clean score of it is less than {100 * _ROOM:g} points above chance"
                 )
-    whole = [scores for scores in kept.values() if len(scores) == len(clean)]
-    return [*([_mean_over(whole, f"{reader.task}, {EVERY_NOISE}")] if len(whole) > 1 else []), *whole]
+    return list(kept.values())
 
 
-def _mean_over(parts: Sequence[Mapping[str, RunScores]], name: str) -> dict[str, RunScores]:
+def _mean_over(parts: Sequence[Mapping[str, RunScores]], name: str, same_examples: bool) -> dict[str, RunScores]:
     """Model → the mean of its scores in all the parts."""
     return {
-        model: combine_scores({str(i): scores[model] for i, scores in enumerate(parts)}, _mean, name, True)
+        model: combine_scores({str(i): scores[model] for i, scores in enumerate(parts)}, _mean, name, same_examples)
         for model in parts[0]
     }
 
@@ -298,16 +333,16 @@ def _kept(chance: float) -> Callable[[Mapping[str, Any]], Any]:
 def _domains(
     reader: _Reader, names: Sequence[str], clean: Mapping[str, RunScores], alpha: float, analysis: Analysis
 ) -> list[dict[str, RunScores]]:
-    """Adds the table's rows; returns the scores on each domain and their mean: model → scores."""
+    """Adds the table's rows; returns the scores on each domain: model → scores."""
     found = []
     clean_chance = reader.any_record(Condition(CLEAN))["chance"]
     for name in names:
         condition = Condition(name)
-        if not reader.complete(condition):
-            analysis.left_out[f"{reader.task}, {name}"] = "not every model has been tried"
+        if reason := reader.lacks([condition]):
+            analysis.left_out[f"{reader.task}, {name}"] = reason
             continue
         record = reader.any_record(condition)
-        scores = reader.scores([condition], 0)
+        scores = reader.scores([condition])[0]
         for model, mine in scores.items():
             analysis.domains.append(
                 DomainScore(
@@ -324,7 +359,7 @@ def _domains(
             )
         subject = f"{reader.task} → {name}"
         found.append({model: combine_scores({"": mine}, _mean, subject) for model, mine in scores.items()})
-    return [*([_mean_over(found, f"{reader.task} → {EVERY_DOMAIN}")] if len(found) > 1 else []), *found]
+    return found
 
 
 def _relative_loss(
@@ -341,14 +376,22 @@ def _relative_loss(
     return _estimate(combine_scores({"clean": clean, "there": there}, loss, there.task, True), alpha)
 
 
-def _claims(
-    scores: Sequence[Mapping[str, RunScores]], measure: str, models: Sequence[FinetunedModel], alpha: float
-) -> list[Claim]:
-    """Every model against the first, with Holm's correction over all of them."""
-    first, others = models[0], models[1:]
-    pairs = [
-        compare_scores(mine[other.name], mine[first.name], may_be_paired(other, first), alpha)
-        for mine in scores
-        for other in others
-    ]
-    return [Claim(comparison.task, measure, comparison) for comparison in correct_for_family(pairs)]
+def _claim(
+    scores: Sequence[Mapping[str, RunScores]],
+    measure: str,
+    main: bool,
+    models: Sequence[FinetunedModel],
+    alpha: float,
+    analysis: Analysis,
+) -> None:
+    """Every model against the first, where both have scores, with Holm's correction over all of them."""
+    first, pairs = models[0], []
+    for mine in scores:
+        for other in models[1:]:
+            if first.name not in mine or other.name not in mine:
+                continue
+            try:
+                pairs.append(compare_scores(mine[other.name], mine[first.name], may_be_paired(other, first), alpha))
+            except ValueError as error:  # one seed against several
+                analysis.left_out[f"{other.name} against {first.name}"] = str(error)
+    analysis.claims.extend(Claim(pair.task, measure, pair, main) for pair in correct_for_family(pairs))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sharedqkv.evidence.robustness import EVERY_DOMAIN, EVERY_NOISE, Analysis, Claim, Curve, DomainScore, Estimate
+from sharedqkv.evidence.robustness import Analysis, Claim, Curve, DomainScore, Estimate
 from sharedqkv.robustness.domains import DOMAINS
 
 STYLES = (("#0b62a4", "o", "-"), ("#d1495b", "s", "--"), ("#2e8b57", "^", "-."), ("#8a5a00", "D", ":"))
@@ -51,8 +51,9 @@ def _markdown(analysis: Analysis, pictures: dict[str, str | None]) -> list[str]:
             ]
         lines += [
             f"{curves[0].examples:,} examples, {curves[0].noise_seeds} noise seed(s); chance is "
-            f"{_points(curves[0].chance)} points. Losses are means over severities, in points, with 95 % intervals; "
-            "the relative one is a share of what lies between the clean score and chance.",
+            f"{_points(curves[0].chance)} points. Losses are means over severities, in points, with "
+            f"{100 * (1 - analysis.alpha):g} % intervals; the relative one is a share of what lies between the clean "
+            "score and chance.",
             "",
             *_table(_noise_rows(curves)),
             "",
@@ -73,7 +74,8 @@ def _claims_in_words(analysis: Analysis) -> list[str]:
         "",
         *headlines(analysis),
         "",
-        f"The unit of the tests is the {unit}; p has Holm's correction over all claims of one kind. "
+        f"The unit of the tests is the {unit}; p has Holm's correction over all claims of one kind, "
+        "those above and the others apart. "
         + ("These are statements about these checkpoints, not about variants." if unit.startswith("fine") else ""),
         "",
         *_table(short),
@@ -82,12 +84,12 @@ def _claims_in_words(analysis: Analysis) -> list[str]:
 
 
 def headlines(analysis: Analysis) -> list[str]:
-    """The claims about all noises and all domains of a task, where there are several; otherwise every claim."""
-    whole = [c for c in analysis.claims if c.subject.endswith((EVERY_NOISE, EVERY_DOMAIN))] or analysis.claims
+    """The main claims."""
     return [
         f"- {claim.comparison.model_a} does better than {claim.comparison.model_b} on {claim.subject} "
         f"({claim.measure}): **{claim.verdict}**"
-        for claim in whole
+        for claim in analysis.claims
+        if claim.main
     ]
 
 

@@ -1,8 +1,9 @@
 """What a fine-tuned model is tried under: clean text, a noise with its severities, or another domain."""
 
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,10 @@ class Examples:
 
     examples: list[Any]
     counts: dict[str, int]
+
+    @cached_property
+    def sha256(self) -> str:
+        return hashlib.sha256(repr(self.examples).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def load_examples(condition: Condition, task: Task, data: Path | None, limit: int | None) -> Examples:

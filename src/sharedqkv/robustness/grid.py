@@ -4,7 +4,6 @@
 `….json` beside it, written last, says what they are of.
 """
 
-import hashlib
 import itertools
 import os
 import sys
@@ -81,13 +80,16 @@ class TriedModel:
     def predictor(self) -> Predictor:
         return Predictor(str(self.cell.run), self.cell.task, self.cell.seed)
 
-    def settings(self, condition: Condition, examples: Sequence[Any]) -> dict[str, Any]:
+    def unload(self) -> None:
+        self.__dict__.pop("predictor", None)
+
+    def settings(self, condition: Condition, loaded: Examples) -> dict[str, Any]:
         return {
             "model": self.sha256,
             "condition": condition.name,
             "noise_seed": condition.seed,
             "severities": list(condition.severities),
-            "data_sha256": hashlib.sha256(repr(examples).encode("utf-8", "surrogatepass")).hexdigest(),
+            "data_sha256": loaded.sha256,
         }
 
 
@@ -132,6 +134,8 @@ def run_grid(runs: Sequence[str], plan: Plan, data: str | None = None) -> GridOu
             bar.update(len(models) * (len(conditions) - len(loaded)))
             for group in _groups(models):
                 _run_group(task, group, loaded, outcome, bar)
+                for model in group:
+                    model.unload()
     return outcome
 
 
@@ -168,27 +172,35 @@ def _run_group(
     task: Task, models: Sequence[TriedModel], loaded: Mapping[Condition, Examples], outcome: GridOutcome, bar: tqdm
 ) -> None:
     jobs = []
-    for condition, examples in loaded.items():
-        pending = [model for model in models if not _finished(model, condition, examples)]
+    for condition, clean in loaded.items():
+        pending = [model for model in models if not _finished(model, condition, clean)]
         outcome.skipped += len(models) - len(pending)
         bar.update(len(models) - len(pending))
         if pending:
-            jobs.append(_Job(condition, examples, pending))
-    for job, (examples, features) in zip(jobs, _prepared(task, jobs), strict=True):
+            jobs.append(_Job(condition, clean, pending))
+    prepared = iter(_prepared(task, jobs))
+    for job in jobs:
         bar.set_description(f"{task.name}, {job.condition}")
+        made = {severity: next(prepared) for severity in job.condition.severities}
+        examples = {severity: noisy for severity, (noisy, _) in made.items()}
         for model in job.models:
-            _run_cell(task, job.condition, model, job.loaded, examples, features[model.inputs_like])
-            outcome.ran += 1
+            features = {severity: by_kind[model.inputs_like] for severity, (_, by_kind) in made.items()}
+            try:
+                _run_cell(task, job.condition, model, job.loaded, examples, features)
+                outcome.ran += 1
+            except ValueError as error:  # outputs that are not finite, for one
+                outcome.broken[f"{task.name}, {job.condition}"] = f"{model.cell.run}, {model.cell}: {error}"
             bar.update()
 
 
 def _prepared(task: Task, jobs: Sequence[_Job]) -> Iterable[Any]:
-    """Noise and tokens of each job. A GPU would wait for them, so that other processes make them ahead of it."""
-    ahead = min(8, (os.cpu_count() or 1) - 1, len(jobs)) if torch.cuda.is_available() else 0
+    """Noise and tokens of each job and severity. A GPU would wait for them: other processes make them ahead of it."""
+    inputs = _Inputs(task, jobs)
+    ahead = min(8, (os.cpu_count() or 1) - 1, len(inputs)) if torch.cuda.is_available() else 0
     for job in jobs:
         for model in job.models:
             model.predictor  # noqa: B018 - its tokenizer is needed in all processes
-    return DataLoader(_Inputs(task, jobs), batch_size=None, collate_fn=_unchanged, num_workers=ahead)
+    return DataLoader(inputs, batch_size=None, collate_fn=_unchanged, num_workers=ahead)
 
 
 def _unchanged(prepared: Any) -> Any:
@@ -198,31 +210,25 @@ def _unchanged(prepared: Any) -> Any:
 class _Inputs(Dataset):
     def __init__(self, task: Task, jobs: Sequence[_Job]):
         self.task = task
-        self.jobs = jobs
+        self.parts = [(job, severity) for job in jobs for severity in job.condition.severities]
 
     def __len__(self) -> int:
-        return len(self.jobs)
+        return len(self.parts)
 
-    def __getitem__(self, index: int) -> tuple[dict[int, list[Any]], dict[tuple[Any, ...], dict[int, Features]]]:
-        """By severity the examples with their noise, and for each kind of inputs their features."""
-        job = self.jobs[index]
-        examples = {
-            severity: with_noise(job.loaded.examples, job.condition, severity) for severity in job.condition.severities
-        }
+    def __getitem__(self, index: int) -> tuple[list[Any], dict[tuple[Any, ...], Features]]:
+        """The examples with their noise, and for each kind of inputs their features."""
+        job, severity = self.parts[index]
+        noisy = with_noise(job.loaded.examples, job.condition, severity)
         kinds = {model.inputs_like: model.predictor for model in job.models}
-        return examples, {
-            kind: {
-                severity: self.task.features(noisy, predictor.tokenizer, predictor.recipe)
-                for severity, noisy in examples.items()
-            }
-            for kind, predictor in kinds.items()
+        return noisy, {
+            kind: self.task.features(noisy, predictor.tokenizer, predictor.recipe) for kind, predictor in kinds.items()
         }
 
 
 def _finished(model: TriedModel, condition: Condition, loaded: Examples) -> bool:
     file = cell_file(model.cell.run, model.cell.task, condition, model.cell.seed)
     record = read_json(file.with_suffix(".json"))
-    settings = model.settings(condition, loaded.examples)
+    settings = model.settings(condition, loaded)
     if record is None or record["settings_sha256"] != settings_sha256(settings) or not file.is_file():
         return False
     return bool(sha256_of(file) == record["predictions_sha256"])
@@ -246,7 +252,7 @@ def _run_cell(
         predicted = task.records(examples[severity], parts, mine, predictor.recipe)
         metrics[str(severity)] = score(condition, task, predicted)
         records += [{**record, "severity": severity} for record in predicted]
-    settings = model.settings(condition, loaded.examples)
+    settings = model.settings(condition, loaded)
     file = cell_file(model.cell.run, model.cell.task, condition, model.cell.seed)
     record = {
         **settings,

@@ -1,0 +1,103 @@
+"""From a YAML file to a report: `sharedqkv study quick` pre-trains, fine-tunes, tries and compares, and writes a page.
+
+STUDY is the name of a shipped study or the path of a YAML file. Finished cells are reused when it is started again;
+stopped at any moment, the same command goes on.
+"""
+
+import argparse
+import sys
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from sharedqkv.study.cells import cells_of, is_finished
+from sharedqkv.study.estimate import estimate_seconds
+from sharedqkv.study.execute import Event
+from sharedqkv.study.plan import Study, load_study, shipped_studies
+from sharedqkv.study.run import StudyOutcome, default_jobs, run_study
+from sharedqkv.training.pretrain import quiet_transformers
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("study", metavar="STUDY", help=f"a YAML file, or one of: {', '.join(shipped_studies())}")
+    parser.add_argument("--output", help="the study's folder (default: runs/NAME)")
+    parser.add_argument("--jobs", type=int, help="cells at once (default: one a GPU, or one a core and thread)")
+    parser.add_argument("--dry-run", action="store_true", help="list what would run and how long it may take")
+
+
+def run(options: argparse.Namespace) -> int:
+    study = load_study(options.study)
+    output = options.output or f"runs/{study.name}"
+    if options.jobs is not None and options.jobs < 1:
+        raise ValueError(f"--jobs {options.jobs}: expected at least 1")
+    jobs = options.jobs or default_jobs(study)
+    if options.dry_run:
+        return _dry_run(study, Path(output), jobs)
+    quiet_transformers()
+    try:
+        outcome = _run_with_progress(study, output, jobs)
+    except KeyboardInterrupt:
+        print(f"Finished cells are kept in {output}: the same command goes on from there.", file=sys.stderr)
+        raise
+    for cell, error in outcome.failed.items():
+        print(f"failed: {cell}: {error} (log: {output}/logs/{cell}.log)", file=sys.stderr)
+    print(f"{outcome.ran} cells run, {outcome.reused} finished before, {len(outcome.failed)} failed")
+    print(f"The report lies in {outcome.report}")
+    return 1 if outcome.failed else 0
+
+
+def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
+    cells = cells_of(study)
+    pending = [cell for cell in cells if not is_finished(cell, study, Path(output))]
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        bar = progress.add_task(study.name, total=len(cells), completed=len(cells) - len(pending))
+        running: list[str] = []
+        done = len(cells) - len(pending)
+
+        def show(event: Event) -> None:
+            nonlocal done
+            name = event.cell.name
+            if event.state == "started":
+                running.append(name)
+            else:
+                done += 1
+                if name in running:
+                    running.remove(name)
+                error = f": {event.error}" if event.error else ""
+                line = f"{done}/{len(cells)} {name} {event.state} in {event.seconds:.0f} s{error}"
+                progress.console.print(line, highlight=False, markup=False)
+                progress.advance(bar)
+            progress.update(bar, description=", ".join(running) or study.name)
+
+        return run_study(study, output, jobs, show)
+
+
+def _dry_run(study: Study, folder: Path, jobs: int) -> int:
+    total = 0.0
+    pending = 0
+    for cell in cells_of(study):
+        if is_finished(cell, study, folder):
+            print(f"{cell.name}: finished")
+            continue
+        seconds = estimate_seconds(cell, study, folder)
+        total += seconds or 0.0
+        pending += 1
+        print(f"{cell.name}: {'time unknown' if seconds is None else f'about {_duration(seconds)}'}")
+    print(f"{pending} cells to run, about {_duration(total / jobs)} with {jobs} at once. A rough guess, from FLOPs.")
+    return 0
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
