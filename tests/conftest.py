@@ -14,6 +14,10 @@ from pathlib import Path
 import pytest
 import torch
 
+# Before Triton is imported: without a GPU the kernels run in its interpreter.
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from sharedqkv import variant_names
 
 

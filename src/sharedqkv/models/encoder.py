@@ -10,6 +10,7 @@ from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sharedqkv.attention.rotary import Rotation, plain_queries_keys_values
+from sharedqkv.kernels import FUSED
 from sharedqkv.models.configuration import SharedQKVConfig
 
 
@@ -121,7 +122,14 @@ class SharedQKVAttention(nn.Module):
         self, hidden_BLD: Tensor, attention_mask: Any, rotation: Rotation | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         projected = self.self(self.output.sublayer_input(hidden_BLD))
-        q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation)
+        output_scale_HK = projected.output_scale_HK
+        if self.config._attn_implementation == FUSED:
+            # It applies scales and rotation itself, where they cost nothing.
+            q_BHLK, k_BGLK, v_BGLK = projected.q_BHLK, projected.k_BGLK, projected.v_BGLK
+            kwargs |= {"projected": projected, "rotation": rotation}
+            output_scale_HK = None
+        else:
+            q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
         context_BLHK, weights = attend(
             self,
@@ -133,8 +141,8 @@ class SharedQKVAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        if projected.output_scale_HK is not None:
-            context_BLHK = context_BLHK * projected.output_scale_HK.to(context_BLHK.dtype)
+        if output_scale_HK is not None:
+            context_BLHK = context_BLHK * output_scale_HK.to(context_BLHK.dtype)
         return self.output(context_BLHK.flatten(2), hidden_BLD), weights
 
 

@@ -13,11 +13,12 @@ from transformers.utils import can_return_tuple
 
 from sharedqkv.attention import Variant
 from sharedqkv.attention.rotary import rotation_for
+from sharedqkv.kernels import FUSED, segments_of
 from sharedqkv.models.configuration import SharedQKVConfig
 from sharedqkv.models.encoder import SharedQKVEmbeddings, SharedQKVEncoder, SharedQKVPooler
 
 # Backends whose masks can keep the documents of a packed row apart.
-PACKING_BACKENDS = ("eager", "sdpa", "flex_attention")
+PACKING_BACKENDS = ("eager", "sdpa", "flex_attention", FUSED)
 
 
 class SharedQKVPreTrainedModel(PreTrainedModel):
@@ -173,6 +174,8 @@ class SharedQKVModel(SharedQKVPreTrainedModel):
         if attention_mask is None and document_ids is None:
             # Transformers builds an all-true mask here while compiling, and SDPA leaves its fused kernels for it.
             return None
+        if self.config._attn_implementation == FUSED and (attention_mask is None or attention_mask.dim() == 2):
+            return segments_of(attention_mask, document_ids)
         if document_ids is None:
             return create_bidirectional_mask(self.config, hidden_BLD, attention_mask)
         if self.config._attn_implementation not in PACKING_BACKENDS:
