@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-BACKENDS = ("eager", "sdpa", "flex_attention", "flash_attention_2", "flash_attention_3")
+BACKENDS = ("eager", "sdpa", "flex_attention", "fused", "flash_attention_2", "flash_attention_3")
 DTYPES = ("float32", "bfloat16", "float16")
 
 
