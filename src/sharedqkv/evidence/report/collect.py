@@ -1,0 +1,273 @@
+"""A study's folder, read: who was compared, what each stage left behind, what is missing."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sharedqkv.data.manifest import Manifest
+from sharedqkv.models import SharedQKVConfig
+from sharedqkv.training.run_folder import RunFolder
+
+NOT_ASKED = "This part was not asked for in the study."
+_NEEDED = (
+    "title", "description", "state", "study_yaml", "command", "environment", "started", "ended", "baseline", "entrants",
+    "tasks", "noises", "severities", "noise_seeds", "domains", "cells",
+)  # fmt: skip
+"""Keys of study.json that the report reads."""
+
+
+@dataclass(frozen=True)
+class Entrant:
+    """One of those that are compared."""
+
+    name: str
+    slug: str
+    """Its folder."""
+    variant: str
+    position_embedding_type: str
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """One pre-training run that ended well."""
+
+    seed: int
+    tokens: int
+    training: list[tuple[int, float]]
+    """(tokens, loss)"""
+    held_out: list[tuple[int, float]]
+    final_loss: float
+    seconds: float
+    config: SharedQKVConfig
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Of one entrant, in the study's bench: seconds of every repeat."""
+
+    train_step_s: Sequence[float]
+    forward_s: Sequence[float]
+    peak_memory_bytes: int | None
+
+
+@dataclass(frozen=True)
+class Bench:
+    device: str
+    threads: int
+    rows: int
+    length: int
+    bf16: bool
+    entrants: dict[str, Timing]
+    """By name."""
+
+
+@dataclass(frozen=True)
+class Maps:
+    sentence: str
+    tokens: list[str]
+    entrants: dict[str, np.ndarray]
+    """By name: (layers, tokens, tokens), averaged over heads."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    length: int
+    """Of a row."""
+    unigram_entropy: float
+    """Of the validation text, in nats a token: the loss of whoever knows just how frequent each token is."""
+
+
+@dataclass(frozen=True)
+class Study:
+    folder: Path
+    info: dict[str, Any]
+    """study.json."""
+    entrants: list[Entrant]
+    pretraining: dict[str, list[Pretraining]]
+    """By name, for those that have any."""
+    finetuning: dict[str, dict[int, Path]]
+    """By name: pre-training seed → run."""
+    bench: Bench | None
+    maps: Maps | None
+    corpus: Corpus | None
+    problems: dict[str, str]
+    """What could not be read, and why."""
+
+    @property
+    def baseline(self) -> Entrant:
+        return next(entrant for entrant in self.entrants if entrant.name == self.info["baseline"])
+
+    def entrant(self, variant: str) -> Entrant | None:
+        """The first of this variant, with the baseline's kind of positions where there is such a one."""
+        found = [entrant for entrant in self.entrants if entrant.variant == variant]
+        like_baseline = [e for e in found if e.position_embedding_type == self.baseline.position_embedding_type]
+        return next(iter([*like_baseline, *found]), None)
+
+    @property
+    def focus(self) -> Entrant | None:
+        """Whom the study is about: the paper's variant, or the first that is not the baseline."""
+        others = [entrant for entrant in self.entrants if entrant is not self.baseline]
+        shared = self.entrant("shared")
+        return shared if shared in others else next(iter(others), None)
+
+    def cells(self, stage: str, state: str) -> dict[str, str | None]:
+        """The stage's cells in this state, with their errors."""
+        return {
+            name: cell.get("error") and self.without_path(cell["error"])
+            for name, cell in self.info["cells"].items()
+            if name.split("/")[0] == stage and cell["state"] == state
+        }
+
+    def absence(self, stage: str) -> str:
+        """Why there is nothing of a stage, in words."""
+        if failed := self.cells(stage, "failed"):
+            return f"This part failed: {'; '.join(f'{name}: {error}' for name, error in failed.items())}."
+        if self.cells(stage, "done"):
+            return "This part of the study left nothing to show."
+        if any(name.split("/")[0] == stage for name in self.info["cells"]):
+            return "There is nothing to show yet: this part of the study is not finished."
+        return NOT_ASKED
+
+    def without_path(self, text: str) -> str:
+        return text.replace(f"{self.folder}/", "")
+
+
+def read_study(folder: Path) -> Study:
+    """Only study.json must be there; whatever else is missing or damaged is told as a problem, or is just not there."""
+    info = _read_info(folder)
+    entrants = [
+        Entrant(entrant["name"], entrant["slug"], entrant["variant"], entrant["position_embedding_type"])
+        for entrant in info["entrants"]
+    ]
+    reader = _Reader(folder, entrants, problems={})
+    return Study(
+        folder=folder,
+        info=info,
+        entrants=entrants,
+        pretraining=reader.pretraining(),
+        finetuning=reader.finetuning(),
+        bench=reader.bench(),
+        maps=reader.maps(),
+        corpus=reader.corpus(),
+        problems=reader.problems,
+    )
+
+
+def _read_info(folder: Path) -> dict[str, Any]:
+    file = folder / "study.json"
+    try:
+        info = json.loads(file.read_text(encoding="utf-8"))
+    except (FileNotFoundError, NotADirectoryError):
+        raise FileNotFoundError(
+            f"{folder} is no study folder: {file.name} is missing. Give the folder that `sharedqkv study` wrote"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"{file} is damaged ({error}): run the same `sharedqkv study` command again") from None
+    missing = [key for key in _NEEDED if key not in info]
+    if missing or info["baseline"] not in [entrant["name"] for entrant in info["entrants"]]:
+        what = f"{', '.join(missing)} missing" if missing else f"baseline {info['baseline']!r} is no entrant"
+        raise ValueError(f"{file}: {what}. Run the same `sharedqkv study` command again")
+    return info
+
+
+@dataclass
+class _Reader:
+    folder: Path
+    entrants: list[Entrant]
+    problems: dict[str, str]
+
+    def pretraining(self) -> dict[str, list[Pretraining]]:
+        found: dict[str, list[Pretraining]] = {}
+        for entrant, seed, path in self._runs("pretrain"):
+            try:
+                if RunFolder(path).info()["state"] == "done":
+                    found.setdefault(entrant.name, []).append(_pretraining(path, seed))
+            except (ValueError, KeyError, OSError) as error:
+                self._problem(path, error)
+        return found
+
+    def finetuning(self) -> dict[str, dict[int, Path]]:
+        found: dict[str, dict[int, Path]] = {}
+        for entrant, seed, path in self._runs("finetune"):
+            found.setdefault(entrant.name, {})[seed] = path
+        return found
+
+    def bench(self) -> Bench | None:
+        return self._file("bench.json", self._bench)
+
+    def maps(self) -> Maps | None:
+        return self._file("maps.json", self._maps)
+
+    def corpus(self) -> Corpus | None:
+        if not (self.folder / "corpus" / "manifest.json").exists():
+            return None
+        try:
+            return _corpus(self.folder / "corpus")
+        except (ValueError, OSError) as error:
+            self._problem(self.folder / "corpus", error)
+            return None
+
+    def _runs(self, stage: str) -> list[tuple[Entrant, int, Path]]:
+        return [
+            (entrant, int(path.parent.name), path.parent)
+            for entrant in self.entrants
+            for path in sorted(
+                (self.folder / stage / entrant.slug).glob("[0-9]*/run.json"), key=lambda path: int(path.parent.name)
+            )
+        ]
+
+    def _file(self, name: str, build: Any) -> Any:
+        path = self.folder / name
+        if not path.exists():
+            return None
+        try:
+            return build(json.loads(path.read_text(encoding="utf-8")))
+        except (ValueError, KeyError, TypeError) as error:
+            self._problem(path, error)
+            return None
+
+    def _bench(self, content: dict[str, Any]) -> Bench:
+        entrants = {name: Timing(**timing) for name, timing in self._by_name(content["entrants"]).items()}
+        if not all(timing.train_step_s and timing.forward_s for timing in entrants.values()):
+            raise ValueError("a model without times")
+        return Bench(**{"bf16": False, **content, "entrants": entrants})
+
+    def _maps(self, content: dict[str, Any]) -> Maps:
+        entrants = {name: np.array(layers) for name, layers in self._by_name(content["entrants"]).items()}
+        return Maps(content["sentence"], content["tokens"], entrants)
+
+    def _by_name(self, by_slug: dict[str, Any]) -> dict[str, Any]:
+        return {entrant.name: by_slug[entrant.slug] for entrant in self.entrants if entrant.slug in by_slug}
+
+    def _problem(self, path: Path, error: Exception) -> None:
+        text = f"{error}".replace(f"{self.folder}/", "")
+        self.problems[str(path.relative_to(self.folder))] = f"{type(error).__name__}: {text}"
+
+
+def _pretraining(path: Path, seed: int) -> Pretraining:
+    run = RunFolder(path)
+    metrics = run.metrics()
+    return Pretraining(
+        seed=seed,
+        tokens=max(record["tokens"] for record in metrics),
+        training=[(record["tokens"], record["loss"]) for record in metrics if "loss" in record],
+        held_out=[(record["tokens"], record["eval_loss"]) for record in metrics if "eval_loss" in record],
+        final_loss=run.info()["eval_loss"],
+        seconds=sum(record.get("seconds", 0) for record in metrics),
+        config=SharedQKVConfig.from_pretrained(run.model),
+    )
+
+
+def _corpus(folder: Path) -> Corpus:
+    manifest = Manifest.read(folder)
+    counts = np.zeros(manifest.vocab_size, dtype=np.int64)
+    for shard in manifest.validation.shards:
+        rows = np.load(folder / shard.file.name, mmap_mode="r")
+        counts += np.bincount(rows.ravel(), minlength=manifest.vocab_size)
+    counts[[manifest.pad_id, manifest.cls_id, manifest.sep_id]] = 0
+    shares = counts[counts > 0] / counts.sum()
+    return Corpus(manifest.length, float(-(shares * np.log(shares)).sum()))

@@ -1,0 +1,297 @@
+"""What a study shows, computed from its runs: scores and their tests, losses, robustness, size and speed."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from sharedqkv.accounting import ParameterCount, count_parameters, forward_flops_per_token
+from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_for_family
+from sharedqkv.evidence.finetuned import FinetunedModel, task_metrics
+from sharedqkv.evidence.report.collect import Study, Timing
+from sharedqkv.evidence.robustness import Analysis, analyse
+from sharedqkv.evidence.runs import RunScores, combine_scores, score_runs
+from sharedqkv.robustness.chance import chance
+from sharedqkv.robustness.conditions import CLEAN, Condition
+from sharedqkv.robustness.grid import Plan, cell_file
+from sharedqkv.tasks.cells import kept_cells, predictions_file, read_predictions
+from sharedqkv.tasks.glue import GlueTask
+from sharedqkv.tasks.metrics import GLUE_METRICS, glue_average
+from sharedqkv.tasks.registry import get_task
+from sharedqkv.tasks.task import Split
+
+RIVALS = ("symmetric", "pairwise", "narrow")
+"""Variants that the study's focus is compared with besides the baseline."""
+
+
+@dataclass
+class Quality:
+    """Scores on the tasks, and how models compare.
+
+    Pre-training seeds of two models are taken as unrelated, decided here once for all studies: few of them then reach
+    a smaller p and give narrower intervals than as pairs (docs/statistics.md).
+    """
+
+    average: str = "average"
+    """Name of the average, as if it were a task."""
+    scores: dict[str, dict[str, RunScores]] = field(default_factory=dict)
+    """Task → model → scores; the average last."""
+    chance: dict[str, float] = field(default_factory=dict)
+    """Task → the score of the best constant answer."""
+    by_task: dict[tuple[str, str], Comparison] = field(default_factory=dict)
+    """(task, model) → against the baseline, with Holm's correction over all of them."""
+    on_average: dict[tuple[str, str], Comparison] = field(default_factory=dict)
+    """(model, against whom). The main question comes first and stands alone; the others are corrected together."""
+    problems: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def tasks(self) -> list[str]:
+        return [task for task in self.scores if task != self.average]
+
+    def averages(self) -> dict[str, RunScores]:
+        return self.scores.get(self.average, {})
+
+
+def measure_quality(study: Study) -> Quality:
+    quality = Quality()
+    for split, models in _models_by_score(study).items():
+        assert split.scored_as is not None
+        try:
+            runs = [model.task_runs(split) for model in models]
+            found = score_runs(runs, task_metrics(get_task(split.config)))
+            quality.chance[split.scored_as] = _chance(models[0], split)
+        except (ValueError, OSError) as error:
+            quality.problems[split.scored_as] = study.without_path(str(error))
+        else:
+            quality.scores[split.scored_as] = {scores.model: scores for scores in found}
+    _add_average(quality)
+    _add_comparisons(quality, study)
+    return quality
+
+
+def _add_comparisons(quality: Quality, study: Study) -> None:
+    """Three families, planned before any score is seen: the main question, the other averages, the tasks."""
+    focus, baseline = study.focus, study.baseline.name
+    if focus is None:
+        return
+    others = [entrant.name for entrant in study.entrants if entrant.name != baseline]
+    rivals = [rival.name for variant in RIVALS if (rival := study.entrant(variant)) is not None]
+    main = (focus.name, baseline)
+    rest = [(model, baseline) for model in others if model != focus.name]
+    rest += [(focus.name, rival) for rival in rivals if rival not in main]
+    for family in ([main], rest):
+        found = _compare(quality, [(quality.average, pair) for pair in family])
+        quality.on_average |= {pair: c for (_, pair), c in found.items()}
+    by_task = _compare(quality, [(task, (model, baseline)) for task in quality.tasks for model in others])
+    quality.by_task = {(task, model): c for (task, (model, _)), c in by_task.items()}
+
+
+def _models_by_score(study: Study) -> dict[Split, list[FinetunedModel]]:
+    """Every scored split, with the entrants' runs that have it."""
+    wanted = list(study.info["tasks"])
+    found: dict[Split, list[FinetunedModel]] = {}
+    for entrant in study.entrants:
+        runs: dict[Split, dict[int, Path]] = {}
+        for seed, path in study.finetuning.get(entrant.name, {}).items():
+            for split in FinetunedModel(entrant.name, {seed: path}, True).tasks().values():
+                runs.setdefault(split, {})[seed] = path
+        for split, its_runs in runs.items():
+            found.setdefault(split, []).append(FinetunedModel(entrant.name, its_runs, True))
+    return dict(sorted(found.items(), key=lambda item: (_place(item[0].config, wanted), item[0].name)))
+
+
+def _place(task: str, wanted: Sequence[str]) -> int:
+    return wanted.index(task) if task in wanted else len(wanted)
+
+
+def _chance(model: FinetunedModel, split: Split) -> float:
+    run = next(iter(model.runs.values()))
+    seed = next(cell.seed for cell in kept_cells(run) if cell.task == split.config)
+    task = get_task(split.config)
+    records = read_predictions(predictions_file(run, split, seed))
+    classes = len(task.labels) if isinstance(task, GlueTask) else 0
+    return chance(lambda constant: task.score(split, constant)["score"], records, classes)
+
+
+def _add_average(quality: Quality) -> None:
+    """Of the models that have all tasks; each with the runs that it has in all of them."""
+    name, tasks, combine = _averaging(list(quality.scores))
+    if len(tasks) < 2:
+        quality.average = tasks[0] if tasks else name
+        return
+    quality.average = name
+    averages = {}
+    for model in quality.scores[tasks[0]]:
+        parts = {task: quality.scores[task][model] for task in tasks if model in quality.scores[task]}
+        common = sorted(set.intersection(*(set(scores.seeds) for scores in parts.values())))
+        if len(parts) == len(tasks) and common:
+            kept = {task: _only(scores, common) for task, scores in parts.items()}
+            averages[model] = combine_scores(kept, combine, name)
+    quality.scores[name] = averages
+
+
+def _averaging(tasks: Sequence[str]) -> tuple[str, list[str], Callable[[Mapping[str, Any]], Any]]:
+    """Name, tasks and rule: GLUE's own where all of it is there, the mean of all tasks elsewhere."""
+    glue = [task for task in tasks if task in GLUE_METRICS]
+    if set(GLUE_METRICS) - set(glue) <= {"wnli"}:
+        with_wnli = "wnli" in glue
+        name = "GLUE average" if with_wnli else "GLUE average without WNLI"
+        return name, glue, lambda scores: glue_average(scores, with_wnli)
+    return "average", list(tasks), lambda scores: sum(scores.values()) / len(scores)
+
+
+def _only(scores: RunScores, seeds: Sequence[tuple[int, int]]) -> RunScores:
+    rows = [scores.seeds.index(pair) for pair in seeds]
+    return RunScores(
+        scores.model, scores.task, scores.examples, tuple(seeds), scores.scores_R[rows], scores.draws_RD[rows]
+    )
+
+
+def _compare(
+    quality: Quality, wanted: Sequence[tuple[str, tuple[str, str]]]
+) -> dict[tuple[str, tuple[str, str]], Comparison]:
+    """(task, (model, other)) → the comparison, corrected as one family; pairs that cannot be compared are told."""
+    made: dict[tuple[str, tuple[str, str]], Comparison] = {}
+    for task, (model, other) in wanted:
+        scores = quality.scores.get(task, {})
+        if model in scores and other in scores:
+            try:
+                paired = False if len({seed for seed, _ in scores[model].seeds}) > 1 else None
+                made[task, (model, other)] = compare_scores(scores[model], scores[other], paired)
+            except ValueError as error:  # one seed against several
+                quality.problems[f"{model} against {other}"] = str(error)
+    return dict(zip(made, correct_for_family(list(made.values())), strict=True))
+
+
+def unit_scores(scores: RunScores) -> np.ndarray:
+    """A score for each pre-training seed, or for each run where there is but one such seed: what ± is about."""
+    seeds = sorted({seed for seed, _ in scores.seeds})
+    if len(seeds) == 1:
+        return scores.scores_R
+    return np.array([scores.scores_R[[s == seed for s, _ in scores.seeds]].mean() for seed in seeds])
+
+
+def compare_losses(study: Study) -> dict[str, Comparison]:
+    """Model → its final held-out losses against the baseline's, with Holm's correction. Positive is worse here."""
+    losses = {
+        name: _as_scores(name, {run.seed: run.final_loss for run in runs}) for name, runs in study.pretraining.items()
+    }
+    baseline = losses.pop(study.baseline.name, None)
+    found = {}
+    for name, scores in losses.items():
+        if baseline is not None and (len(scores.seeds) == 1) == (len(baseline.seeds) == 1):
+            found[name] = compare_scores(scores, baseline, paired=False)
+    return dict(zip(found, correct_for_family(list(found.values())), strict=True))
+
+
+def _as_scores(model: str, by_seed: Mapping[int, float]) -> RunScores:
+    """For the tests on seeds. Nothing is known of single examples: on resamples of them the losses stay the same."""
+    losses_R = np.array(list(by_seed.values()))
+    return RunScores(model, "held-out loss", 1, tuple((s, 0) for s in by_seed), losses_R, np.tile(losses_R, (2, 1)).T)
+
+
+@dataclass(frozen=True)
+class Robustness:
+    analysis: Analysis | None
+    problems: dict[str, str]
+
+
+def measure_robustness(study: Study) -> Robustness:
+    """Of the runs that were tried, on the tasks that all of these were tried on."""
+    tried = {
+        name: {seed: run for seed, run in runs.items() if (run / "robustness").is_dir()}
+        for name, runs in study.finetuning.items()
+    }
+    # Seeds of two models are not paired here either.
+    models = [FinetunedModel(name, runs, seeds_known=False) for name, runs in tried.items() if runs]
+    runs = [run for model in models for run in model.runs.values()]
+    tasks = [task for task in study.info["tasks"] if runs and all(_tried_clean(run, task) for run in runs)]
+    problems = {
+        f"{name}, seed {seed}": "not tried: it is left out here"
+        for name, mine in study.finetuning.items()
+        for seed in mine
+        if runs and seed not in tried[name]
+    }
+    if not tasks:
+        return Robustness(None, problems)
+    plan = Plan(
+        noises=study.info["noises"],
+        severities=study.info["severities"],
+        seeds=study.info["noise_seeds"],
+        domains=study.info["domains"],
+        tasks=tasks,
+    )
+    try:
+        return Robustness(analyse(models, plan), problems)
+    except (ValueError, OSError) as error:
+        return Robustness(None, {**problems, "robustness": study.without_path(str(error))})
+
+
+def _tried_clean(run: Path, task: str) -> bool:
+    seeds = [cell.seed for cell in kept_cells(run) if cell.task == task]
+    clean = (cell_file(run, task, Condition(CLEAN), seed).with_suffix(".json") for seed in seeds)
+    return bool(seeds) and all(file.exists() for file in clean)
+
+
+@dataclass(frozen=True)
+class Cost:
+    parameters: ParameterCount
+    flops_per_token: float
+    """Forward, at the corpus' length."""
+    length: int
+
+
+def measure_costs(study: Study) -> dict[str, Cost]:
+    """By model, for those that were pre-trained."""
+    costs = {}
+    for name, runs in study.pretraining.items():
+        config = runs[0].config
+        length = study.corpus.length if study.corpus else config.max_position_embeddings
+        costs[name] = Cost(count_parameters(config), forward_flops_per_token(config, length), length)
+    return costs
+
+
+@dataclass(frozen=True)
+class Saving:
+    """A share of the baseline's time: the median over repeats, and their range."""
+
+    median: float
+    low: float
+    high: float
+
+
+def time_saved(timing: Timing, baseline: Timing) -> Saving:
+    """In a training step. Models took turns in every repeat, so that repeats are paired."""
+    shares = [1 - mine / theirs for mine, theirs in zip(timing.train_step_s, baseline.train_step_s, strict=False)]
+    return Saving(median(shares), min(shares), max(shares))
+
+
+@dataclass(frozen=True)
+class Measures:
+    study: Study
+    quality: Quality
+    losses: dict[str, Comparison]
+    robustness: Robustness
+    costs: dict[str, Cost]
+    time_saved: dict[str, Saving]
+    """By model, but for the baseline."""
+
+
+def measure(study: Study) -> Measures:
+    timings = study.bench.entrants if study.bench else {}
+    baseline = timings.get(study.baseline.name)
+    return Measures(
+        study=study,
+        quality=measure_quality(study),
+        losses=compare_losses(study),
+        robustness=measure_robustness(study),
+        costs=measure_costs(study),
+        time_saved={
+            name: time_saved(timing, baseline)
+            for name, timing in timings.items()
+            if baseline is not None and timing is not baseline
+        },
+    )

@@ -1,0 +1,35 @@
+"""A report as one HTML file that needs nothing else: style, script and figures are inside."""
+
+import re
+from importlib.resources import files
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup, escape
+
+from sharedqkv.evidence.report.document import Document, Figure, file_stem, mark_timed
+
+_NAME = re.compile("`([^`]+)`")
+
+
+def page(document: Document) -> str:
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {
+        "timed": lambda markup: Markup(mark_timed(str(markup))),
+        "inline": lambda text: Markup(_NAME.sub(r"<code>\1</code>", str(escape(text)))),
+        "stem": file_stem,
+        "kind": lambda block: type(block).__name__.lower(),
+        "drawing": _drawing,
+    }
+    resources = files("sharedqkv.evidence.report") / "resources"
+    texts = {name: (resources / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
+    template = environment.from_string(texts["page.html"])
+    return template.render(document=document, style=Markup(texts["page.css"]), script=Markup(texts["page.js"])) + "\n"
+
+
+def _drawing(figure: Figure) -> Markup:
+    """The SVG with its name and description for screen readers."""
+    ids = f"{figure.name}-title {figure.name}-description"
+    title = f'<title id="{figure.name}-title">{escape(figure.caption.replace("`", ""))}</title>'
+    description = f'<desc id="{figure.name}-description">{escape(figure.description)}</desc>'
+    head, rest = figure.drawing.svg.split(">", 1)
+    return Markup(f'{head} role="img" aria-labelledby="{ids}">{title}{description}{rest}')

@@ -1,0 +1,135 @@
+"""Size and arithmetic, counted; speed and memory, measured."""
+
+from collections.abc import Sequence
+from statistics import mean, median
+
+from sharedqkv.evidence.report.collect import Timing
+from sharedqkv.evidence.report.document import Block, Cell, Paragraph, Section, Table
+from sharedqkv.evidence.report.measures import Measures
+from sharedqkv.evidence.report.sections.common import NONE
+from sharedqkv.evidence.report.words import code, counted, number, percent, rounded
+
+_FLOPS_SLACK = 0.05
+"""A measured ratio this much over the FLOPs' is more than noise."""
+
+
+def size_section(measures: Measures) -> Section:
+    costs, baseline = measures.costs, measures.study.baseline.name
+    if not costs:
+        return Section("size", "Parameters and FLOPs", [Paragraph(measures.study.absence("pretrain"), kind="missing")])
+    reference = costs.get(baseline)
+    rows = []
+    for model, cost in costs.items():
+        counts = (cost.parameters.qkv, cost.parameters.attention_block, cost.parameters.model)
+        saved_parameters = saved_flops = NONE
+        if reference is not None and model != baseline:
+            saved_parameters = _share(1 - cost.parameters.model / reference.parameters.model)
+            saved_flops = _share(1 - cost.flops_per_token / reference.flops_per_token)
+        flops = Cell(rounded(cost.flops_per_token), cost.flops_per_token)
+        rows.append([Cell(model), *(Cell(f"{n:,}", n) for n in counts), saved_parameters, flops, saved_flops])
+    table = Table(
+        name="size",
+        caption="Parameters and forward FLOPs, counted on the models themselves",
+        columns=(
+            "model",
+            "q, k, v of a layer",
+            "with output projection",
+            "whole model",
+            "saved",
+            "FLOPs a token",
+            "FLOPs saved",
+        ),
+        rows=rows,
+    )
+    length = next(iter(costs.values())).length
+    note = (
+        f"The whole model includes its MLM head. FLOPs are those of matrix products in a row of {length} tokens, a "
+        "multiply-add counted as 2, with the MLM head on 15 % of the tokens; training costs about three times as much."
+    )
+    return Section("size", "Parameters and FLOPs", [table, Paragraph(note, kind="note")])
+
+
+def _share(saved: float) -> Cell:
+    return Cell(percent(saved), saved)
+
+
+def speed_section(measures: Measures) -> Section:
+    study = measures.study
+    blocks: list[Block] = []
+    if study.bench is None:
+        blocks.append(Paragraph(study.absence("bench"), kind="missing"))
+    else:
+        bench = study.bench
+        blocks += [_speed_table(measures), Paragraph(_faster_than_flops(measures), timed=True)]
+        precision = "bf16" if bench.bf16 else "fp32"
+        blocks.append(
+            Paragraph(
+                f"Median over repeats, in which the models took turns, and their range. {bench.rows} rows of "
+                f"{bench.length} tokens, {precision}, on {bench.device} with {counted(bench.threads, 'CPU thread')}.",
+                kind="note",
+            )
+        )
+    if study.pretraining:
+        minutes = [
+            f"{code(model)} {number(mean(run.seconds for run in runs) / 60, 1)}"
+            for model, runs in study.pretraining.items()
+        ]
+        blocks.append(Paragraph(f"Minutes of pre-training, mean over seeds: {', '.join(minutes)}.", timed=True))
+    return Section("speed", "Speed and memory", blocks)
+
+
+def _speed_table(measures: Measures) -> Table:
+    bench = measures.study.bench
+    assert bench is not None
+    rows = []
+    for model, timing in bench.entrants.items():
+        saving = measures.time_saved.get(model)
+        tokens = bench.rows * bench.length / median(timing.train_step_s)
+        memory = timing.peak_memory_bytes
+        rows.append(
+            [
+                Cell(model),
+                _milliseconds(timing.train_step_s),
+                _share(saving.median) if saving else NONE,
+                Cell(f"{tokens:,.0f}", tokens),
+                _milliseconds(timing.forward_s),
+                Cell(f"{memory / 2**20:,.0f} MiB", memory) if memory else NONE,
+            ]
+        )
+    return Table(
+        name="speed",
+        caption="Time of a training step and of a forward pass, and memory",
+        columns=("model", "training step, ms", "time saved", "tokens a second", "forward pass, ms", "peak memory"),
+        rows=rows,
+        records=[_timing_record(model, timing) for model, timing in bench.entrants.items()],
+        timed=True,
+    )
+
+
+def _milliseconds(seconds: Sequence[float]) -> Cell:
+    low, middle, high = (number(1000 * value, 1) for value in (min(seconds), median(seconds), max(seconds)))
+    return Cell(f"{middle} ({low} to {high})", median(seconds))
+
+
+def _timing_record(model: str, timing: Timing) -> dict[str, object]:
+    return {
+        "model": model,
+        "training step, s": " ".join(map(str, timing.train_step_s)),
+        "forward pass, s": " ".join(map(str, timing.forward_s)),
+        "peak memory, bytes": timing.peak_memory_bytes,
+    }
+
+
+def _faster_than_flops(measures: Measures) -> str:
+    """A speed-up that arithmetic does not explain is an error until it is explained."""
+    costs, baseline = measures.costs, measures.study.baseline.name
+    suspects = []
+    for model, saving in measures.time_saved.items():
+        if model in costs and baseline in costs:
+            possible = costs[baseline].flops_per_token / costs[model].flops_per_token
+            measured = 1 / (1 - saving.median)
+            if measured > possible * (1 + _FLOPS_SLACK):
+                suspects.append(f"{model} ({number(measured, 2)}× where FLOPs allow {number(possible, 2)}×)")
+    if not suspects:
+        return "No model is faster than its FLOPs explain."
+    return f"Faster than FLOPs explain, so look twice: {', '.join(suspects)}."

@@ -1,0 +1,220 @@
+"""Numbers as text, and the summary: who is better, by how much and how sure, what it saves, what cannot be told."""
+
+from collections.abc import Sequence
+
+from sharedqkv.evidence.comparison import FINETUNING, Comparison
+from sharedqkv.evidence.report.document import Paragraph
+from sharedqkv.evidence.report.measures import Measures
+
+MINUS = "−"
+_JOINED = "\N{NO-BREAK SPACE}"
+"""Between a number and its unit."""
+_MOST_NAMES = 6
+"""In a sentence."""
+
+
+def number(value: float, digits: int) -> str:
+    text = f"{value:.{digits}f}"
+    return text.replace("-", "" if float(text) == 0 else MINUS)
+
+
+def points(fraction: float) -> str:
+    """Hundredths: 0.8412 → 84.1."""
+    return number(100 * fraction, 1)
+
+
+def percent(share: float) -> str:
+    return f"{points(share)}{_JOINED}%"
+
+
+def signed(text: str) -> str:
+    return text if text.startswith(MINUS) else f"+{text}"
+
+
+def with_std(mean: str, std: float | None, digits: int) -> str:
+    return mean if std is None else f"{mean} ± {number(std, digits)}"
+
+
+def rounded(count: float) -> str:
+    """Three digits or more: 21,864 → 21.9 k."""
+    for unit, name in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if count >= unit:
+            size = count / unit
+            return f"{size:.{max(0, 3 - len(str(int(size))))}f}{_JOINED}{name}"
+    return f"{count:g}"
+
+
+def several(items: Sequence[str]) -> str:
+    return items[0] if len(items) == 1 else f"{', '.join(items[:-1])} and {items[-1]}"
+
+
+def counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def p_value(p: float) -> str:
+    return f"p{_JOINED}<{_JOINED}0.001" if p < 0.001 else f"p{_JOINED}={_JOINED}{p:.2g}"
+
+
+def interval(bounds: tuple[float, float]) -> str:
+    return f"{points(bounds[0])} to {points(bounds[1])}"
+
+
+def difference(c: Comparison) -> str:
+    """`−1.2 points (95 % interval −3.0 to 0.6)`, and the test where there can be one."""
+    text = f"{signed(points(c.difference))} points (95{_JOINED}% interval {interval(c.interval)})"
+    return f"{text}, {p_value(c.p_corrected)}" if c.could_be_called else text
+
+
+def code(name: str) -> str:
+    """A model's name in a sentence: names like `shared` are words, too."""
+    return f"`{name}`"
+
+
+def summary(measures: Measures) -> list[Paragraph]:
+    focus = measures.study.focus
+    paragraphs = [Paragraph(_what_was_done(measures)), Paragraph(_ranking(measures))]
+    if focus is not None:
+        paragraphs += [
+            Paragraph(_quality_of(focus.name, measures)),
+            Paragraph(_size_of(focus.name, measures)),
+            Paragraph(_speed_of(focus.name, measures), timed=True),
+            Paragraph(_against_narrow(focus.name, measures)),
+            Paragraph(_robustness_of(focus.name, measures)),
+        ]
+    paragraphs.append(Paragraph(_limits(measures), kind="note"))
+    return [paragraph for paragraph in paragraphs if paragraph.text]
+
+
+def _what_was_done(measures: Measures) -> str:
+    study = measures.study
+    names = several([code(entrant.name) for entrant in study.entrants])
+    if len(study.entrants) > _MOST_NAMES:
+        names = f"{len(study.entrants)} models"
+    runs = [run for mine in study.pretraining.values() for run in mine]
+    if not runs:
+        return f"This study compares {names}. No model has been pre-trained yet."
+    seeds = counted(len({run.seed for run in runs}), "seed")
+    text = f"{names} were pre-trained with {seeds} on {rounded(max(run.tokens for run in runs))} tokens each"
+    if measures.quality.chance:
+        text += f" and fine-tuned on {counted(len(measures.quality.chance), 'task')}"
+    return f"{text}. All are compared with {code(study.baseline.name)}."
+
+
+def _ranking(measures: Measures) -> str:
+    quality, baseline = measures.quality, measures.study.baseline.name
+    means = {model: scores.scores_R.mean() for model, scores in quality.averages().items()}
+    if len(means) < 2:
+        return ""
+    ranked = [f"{code(model)} {points(means[model])}" for model in sorted(means, key=lambda model: -means[model])]
+    what = "Mean score over the tasks" if quality.average == "average" else f"Score ({quality.average})"
+    first = "" if len(ranked) <= _MOST_NAMES else f"the first {_MOST_NAMES} of {len(ranked)}, "
+    text = f"{what}, in points, {first}best first: {', '.join(ranked[:_MOST_NAMES])}."
+    found = {model: c for (model, other), c in quality.on_average.items() if other == baseline}
+    better = [code(model) for model, c in found.items() if c.called and c.difference > 0]
+    worse = [code(model) for model, c in found.items() if c.called and c.difference < 0]
+    unclear = [code(model) for model, c in found.items() if c.could_be_called and not c.called]
+    calls = [
+        *([f"call {several(better)} better"] if better else []),
+        *([f"call {several(worse)} worse"] if worse else []),
+        *([f"show no difference for {several(unclear)}"] if unclear else []),
+    ]
+    return f"{text} Against {code(baseline)} the tests {several(calls)}." if calls else text
+
+
+def _quality_of(model: str, measures: Measures) -> str:
+    who, baseline = code(model), measures.study.baseline.name
+    if model not in measures.study.pretraining:
+        return f"There is no finished pre-training of {who}."
+    sentences = []
+    if (c := measures.quality.on_average.get((model, baseline))) is not None:
+        sentences.append(f"Against {code(baseline)}, {who} scores {difference(c)}.")
+    if (c := measures.losses.get(model)) is not None:
+        more = "higher" if c.difference > 0 else "lower"
+        sentences.append(
+            f"The loss of {who} on held-out text ends {number(abs(c.difference), 3)} nats {more} "
+            f"({number(c.mean_a, 3)} against {number(c.mean_b, 3)})."
+        )
+    return " ".join(sentences)
+
+
+def _size_of(model: str, measures: Measures) -> str:
+    costs, baseline = measures.costs, measures.study.baseline.name
+    if model not in costs or baseline not in costs:
+        return ""
+    mine, theirs = costs[model], costs[baseline]
+    parameters = 1 - mine.parameters.model / theirs.parameters.model
+    flops = 1 - mine.flops_per_token / theirs.flops_per_token
+    return (
+        f"{code(model)} has {percent(abs(parameters))} {_fewer(parameters)} parameters than {code(baseline)} "
+        f"({rounded(mine.parameters.model)} against {rounded(theirs.parameters.model)}) and needs "
+        f"{percent(abs(flops))} {_fewer(flops)} FLOPs for a token."
+    )
+
+
+def _fewer(saved: float) -> str:
+    return "fewer" if saved >= 0 else "more"
+
+
+def _speed_of(model: str, measures: Measures) -> str:
+    bench, saving = measures.study.bench, measures.time_saved.get(model)
+    if bench is None or saving is None:
+        return ""
+    less = "less" if saving.median >= 0 else "more"
+    return (
+        f"Its training step takes {percent(abs(saving.median))} {less} time (saved in single repeats: "
+        f"{percent(saving.low)} to {percent(saving.high)}; {bench.device})."
+    )
+
+
+def _against_narrow(model: str, measures: Measures) -> str:
+    narrow = measures.study.entrant("narrow")
+    c = measures.quality.on_average.get((model, narrow.name)) if narrow else None
+    if narrow is None or c is None:
+        return ""
+    return (
+        f"The control that counts is {code(narrow.name)}, plain attention with about as few parameters: against it "
+        f"{code(model)} scores {difference(c)}."
+    )
+
+
+def _robustness_of(model: str, measures: Measures) -> str:
+    """What the tests call on all noises or all domains of a task."""
+    analysis = measures.robustness.analysis
+    main = [claim for claim in analysis.claims if claim.main and claim.comparison.model_a == model] if analysis else []
+    if not main:
+        return ""
+    called = [
+        f"{'better' if claim.comparison.difference > 0 else 'worse'} on {claim.subject}"
+        for claim in main
+        if claim.comparison.called
+    ]
+    who = f"{code(model)} and {code(main[0].comparison.model_b)}"
+    tests = counted(len(main), "comparison")
+    if not called:
+        why = (
+            "" if any(claim.comparison.could_be_called for claim in main) else ": there are too few seeds for any test"
+        )
+        return f"Under noise and on other domains, {tests} tell {who} apart nowhere{why}."
+    return f"Under noise and on other domains, {len(called)} of {tests} tell {who} apart: {'; '.join(called)}."
+
+
+def _limits(measures: Measures) -> str:
+    """What cannot be told from this study, however the numbers look."""
+    study, main = measures.study, list(measures.quality.on_average.values())
+    limits = []
+    if main:
+        units = counted(main[0].units_a, main[0].unit)
+        if not any(c.could_be_called for c in main):
+            limits.append(f"which differences are more than chance, since {units} of each are too few for any test")
+        elif main[0].smallest_difference is not None:
+            limits.append(
+                f"differences under about {points(main[0].smallest_difference)} points, which {units} of each would "
+                "mostly miss"
+            )
+        if main[0].unit == FINETUNING:
+            limits.append("what holds for the variants and not just for these checkpoints, of one pre-training each")
+    if study.baseline.name in measures.costs:
+        parameters = measures.costs[study.baseline.name].parameters.model
+        limits.append(f"what holds for models of more than {rounded(parameters)} parameters, or on other text")
+    return f"What cannot be told from this study: {'; '.join(limits)}." if limits else ""

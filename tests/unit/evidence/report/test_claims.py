@@ -1,0 +1,91 @@
+"""Verdicts on the paper's claims, from what is planted."""
+
+import dataclasses
+
+import pytest
+
+from sharedqkv.evidence.report.claims import claims_table, findings, judge, together
+from sharedqkv.evidence.report.measures import Saving
+
+
+def finding_on(measures, start):
+    [finding] = [finding for finding in findings(measures) if finding.claim.startswith(start)]
+    return finding
+
+
+def test_parameters_are_counted(measures):
+    block, model = finding_on(measures, "66.53 %"), finding_on(measures, "12.94 %")
+    assert (block.verdict, model.verdict) == ("holds", "holds")
+    assert block.measured.startswith("66.54 % in BERT-base; 64.6")
+    assert "12.93% of the whole model" in model.rests_on
+
+
+def test_a_planted_disadvantage_refutes(measures):
+    over_standard = finding_on(measures, "GLUE: 0.38 points over `standard`")
+    assert over_standard.verdict == "does not hold"
+    assert over_standard.measured.startswith("−17.9 points")
+    assert "5 pre-training seeds of each; 5 and 5 fine-tuned models" in over_standard.rests_on
+    assert finding_on(measures, "Not in the paper").verdict == "does not hold"
+    assert finding_on(measures, "Out of domain").verdict == "does not hold"
+
+
+def test_a_decline_on_questions_is_what_the_paper_says(measures):
+    finding = finding_on(measures, "SQuAD")
+    assert (finding.verdict, finding.measured.startswith("`span_qa`: −")) == ("holds", True)
+
+
+def test_variants_that_are_not_there_are_not_tested(measures):
+    assert finding_on(measures, "GLUE: 5.81 points over `symmetric`").verdict == "not tested here"
+    assert finding_on(measures, "GLUE: 1.06 points over `pairwise`").verdict == "not tested here"
+
+
+@pytest.mark.parametrize(
+    ("saving", "verdict"),
+    [
+        (Saving(0.12, 0.08, 0.15), "holds"),
+        (Saving(0.02, -0.01, 0.04), "does not hold"),
+        (Saving(0.08, 0.01, 0.15), "cannot be told"),
+    ],
+)
+def test_time_is_judged_by_its_range(saving, verdict, measures):
+    finding = finding_on(dataclasses.replace(measures, time_saved={"shared": saving}), "Training takes")
+    assert (finding.verdict, finding.timed) == (verdict, True)
+
+
+def test_time_that_was_not_measured_is_not_tested(measures):
+    finding = finding_on(dataclasses.replace(measures, time_saved={}), "Training takes")
+    assert (finding.verdict, finding.timed) == ("not tested here", False)
+
+
+@pytest.mark.parametrize(
+    ("difference", "interval", "p", "smallest_p", "claimed", "verdict"),
+    [
+        (0.02, (0.01, 0.03), 0.01, 0.01, 0.0038, "holds"),
+        (-0.02, (-0.03, -0.01), 0.01, 0.01, 0.0038, "does not hold"),
+        (0.001, (-0.002, 0.003), 0.4, 0.01, 0.0038, "does not hold"),  # the claimed figure is ruled out
+        (0.001, (-0.002, 0.003), 0.4, 0.01, None, "cannot be told"),
+        (0.001, (-0.02, 0.03), 0.4, 0.01, 0.0038, "cannot be told"),
+        (-0.05, (-0.06, -0.04), 0.5, 0.5, 0.0038, "cannot be told"),  # too few seeds for any test
+    ],
+)
+def test_judge(difference, interval, p, smallest_p, claimed, verdict, measures):
+    c = dataclasses.replace(
+        measures.quality.on_average["shared", "standard"],
+        difference=difference,
+        interval=interval,
+        p_corrected=p,
+        smallest_p_corrected=smallest_p,
+    )
+    assert judge(c, claimed) == verdict
+
+
+def test_a_general_claim_must_hold_everywhere():
+    assert together(["holds", "holds"]) == "holds"
+    assert together(["holds", "cannot be told"]) == "cannot be told"
+    assert together(["holds", "cannot be told", "does not hold"]) == "does not hold"
+
+
+def test_the_table_keeps_timed_claims_out_of_csv(measures):
+    table = claims_table(measures)
+    assert len(table.rows) == len(table.records) + 1
+    assert not any("Training takes" in record["claim"] for record in table.records)

@@ -1,0 +1,63 @@
+"""The summary says what the data say, and numbers read well."""
+
+import dataclasses
+
+import pytest
+from report_helpers import make_study
+
+from sharedqkv.evidence.report.collect import read_study
+from sharedqkv.evidence.report.measures import measure
+from sharedqkv.evidence.report.words import counted, number, p_value, points, rounded, several, signed, summary
+
+
+def text_of(measures):
+    return "\n".join(paragraph.text for paragraph in summary(measures)).replace("\N{NO-BREAK SPACE}", " ")
+
+
+def test_the_summary_of_clear_results(measures):
+    text = text_of(measures)
+    assert "`standard`, `shared` and `narrow` were pre-trained with 5 seeds on 300 k tokens each" in text
+    assert "fine-tuned on 3 tasks. All are compared with `standard`" in text
+    assert "the tests call `shared` worse and show no difference for `narrow`" in text
+    assert "Against `standard`, `shared` scores −17.9 points (95 % interval −19.8 to −16.0), p = 0.0079." in text
+    assert "ends 0.200 nats higher (1.490 against 1.290)" in text
+    assert "`shared` has 15.8 % fewer parameters than `standard` (21.9 k against 26.0 k)" in text
+    assert "The control that counts is `narrow`" in text
+    assert "worse on sst2 → mean of all domains" in text
+    assert "differences under about" in text
+
+
+def test_what_depends_on_the_clock_is_marked(measures):
+    [timed] = [paragraph for paragraph in summary(measures) if paragraph.timed]
+    assert timed.text.startswith("Its training step takes 4.0")
+    slower = {"shared": dataclasses.replace(measures.time_saved["shared"], median=-0.07)}
+    assert "takes 7.0 % more time" in text_of(dataclasses.replace(measures, time_saved=slower))
+
+
+def test_few_seeds_are_called_too_few(tmp_path):
+    folder = make_study(tmp_path, {"standard": 0.9, "shared": 0.6}, seeds=2, finetune_seeds=1, examples=40)
+    text = text_of(measure(read_study(folder)))
+    assert "the tests" not in text
+    assert "since 2 pre-training seeds of each are too few for any test" in text
+    assert "tell `shared` and `standard` apart nowhere: there are too few seeds" in text
+
+
+def test_one_pretraining_speaks_of_checkpoints(tmp_path):
+    folder = make_study(tmp_path, {"standard": 0.9, "shared": 0.6}, seeds=1, finetune_seeds=6, examples=40)
+    assert "not just for these checkpoints" in text_of(measure(read_study(folder)))
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [(999, "999"), (21_864, "21.9 k"), (1_234_567, "1.23 M"), (109_514_298, "110 M"), (3_300_000_000, "3.30 G")],
+)
+def test_rounded(count, text):
+    assert rounded(count).replace("\N{NO-BREAK SPACE}", " ") == text
+
+
+def test_numbers():
+    assert (number(-0.04, 1), number(-1.26, 1), points(0.8412)) == ("0.0", "−1.3", "84.1")
+    assert (signed("1.0"), signed("−1.0")) == ("+1.0", "−1.0")
+    assert (several(["a"]), several(["a", "b", "c"])) == ("a", "a, b and c")
+    assert (counted(1, "seed"), counted(3, "seed")) == ("1 seed", "3 seeds")
+    assert p_value(0.0001).split() == ["p", "<", "0.001"]
