@@ -1,0 +1,1 @@
+"""Studies: variants × seeds × stages, from a YAML file to a report."""

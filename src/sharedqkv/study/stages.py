@@ -1,0 +1,147 @@
+"""What a cell of each stage does, with the same functions as the commands of that name."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from sharedqkv.accounting.timing import time_models
+from sharedqkv.data.prepare import PrepareArguments, prepare
+from sharedqkv.data.tokenizer import load_tokenizer
+from sharedqkv.models import SharedQKVModel
+from sharedqkv.robustness.grid import run_grid
+from sharedqkv.schema import build
+from sharedqkv.study.cells import Cell, hash_of, record_of
+from sharedqkv.study.plan import Study
+from sharedqkv.study.world import World, write_world
+from sharedqkv.tasks.cells import write_json
+from sharedqkv.tasks.finetune import finetune
+from sharedqkv.training.pretrain import pretrain
+from sharedqkv.training.run_folder import RunFolder
+
+
+def run_cell(cell: Cell, study: Study, folder: Path) -> None:
+    """Raises whatever goes wrong. What is left of other settings is removed first."""
+    _RUN[cell.stage](cell, study, folder)
+
+
+def _prepare(cell: Cell, study: Study, folder: Path) -> None:
+    values: dict[str, Any] = {"processes": 1, **study.prepare, "output": str(folder / "corpus")}
+    if study.world is not None:
+        world = folder / "world"
+        rows = {split: getattr(study.world, split) for split in ("train", "validation", "out_of_domain")}
+        write_world(world, World(study.world.seed), study.world.documents, rows)
+        values |= {
+            "source": [str(world / "corpus" / "train.jsonl")],
+            "validation_source": [str(world / "corpus" / "validation.jsonl")],
+        }
+    prepare(build(PrepareArguments, values, study.name))
+
+
+def _pretrain(cell: Cell, study: Study, folder: Path) -> None:
+    assert cell.entrant is not None
+    output = cell.folder(folder)
+    recipe = study.recipe(cell.entrant, cell.seed or 0, folder / "corpus", output)
+    _remove_if_of_other_settings(cell, study, folder, output)
+    if study.file.gpus_per_run > 1:
+        _launch(recipe.to_dict(), output, study.file.gpus_per_run)
+        return
+    outcome = pretrain(recipe, "auto" if RunFolder(output).exists() else "no")
+    if outcome.signal is not None:
+        raise KeyboardInterrupt  # it has saved a checkpoint and goes on from there
+
+
+def _launch(recipe: dict[str, Any], output: Path, processes: int) -> None:
+    """The same run in several processes, one a GPU."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    file = output.parent / f"{output.name}.yaml"
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.items()}
+    file.write_text(yaml.safe_dump(plain), encoding="utf-8")
+    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
+    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+    command += ["--multi_gpu"] if torch.cuda.is_available() else ["--cpu"]
+    command += ["-m", "sharedqkv_console", "pretrain", str(file), "--resume", "auto"]
+    finished = subprocess.run(command, check=False)
+    if finished.returncode:
+        raise OSError(f"`accelerate launch` ended with {finished.returncode}; what it said is above")
+
+
+def _finetune(cell: Cell, study: Study, folder: Path) -> None:
+    output = cell.folder(folder)
+    _remove_if_of_other_settings(cell, study, folder, output)
+    (pretrained,) = cell.needs
+    outcome = finetune(
+        str(pretrained.folder(folder)),
+        study.tasks,
+        study.finetune_seeds,
+        str(output),
+        data=_task_data(study, folder),
+        keep_models=study.robust is not None,
+    )
+    if outcome.broken:
+        raise ValueError("; ".join(f"{name}: {error}" for name, error in outcome.broken.items()))
+
+
+def _robust(cell: Cell, study: Study, folder: Path) -> None:
+    (finetuned,) = cell.needs
+    assert study.robust is not None
+    outcome = run_grid([str(finetuned.folder(folder))], study.robust, _task_data(study, folder))
+    if outcome.broken:
+        raise ValueError("; ".join(f"{name}: {error}" for name, error in outcome.broken.items()))
+
+
+def _task_data(study: Study, folder: Path) -> str | None:
+    return str(folder / "world" / "tasks") if study.task_data is None and study.world is not None else study.task_data
+
+
+def _remove_if_of_other_settings(cell: Cell, study: Study, folder: Path, output: Path) -> None:
+    record = record_of(cell, folder)
+    if output.exists() and record.get("hash") not in (None, hash_of(cell, study)):
+        shutil.rmtree(output)
+
+
+def _maps(cell: Cell, study: Study, folder: Path) -> None:
+    """Attention of the study's sentence in each model of the first seed, averaged over heads."""
+    entrants, tokens = {}, []
+    for trained in cell.needs:
+        assert trained.entrant is not None
+        model_folder = RunFolder(trained.folder(folder)).model
+        tokenizer = load_tokenizer(str(model_folder))
+        model = SharedQKVModel.from_pretrained(model_folder, attn_implementation="eager").eval()
+        inputs = tokenizer(study.file.sentence, return_tensors="pt")
+        with torch.no_grad():
+            layers = model(**inputs, output_attentions=True).attentions
+        tokens = tokenizer.convert_ids_to_tokens(inputs["input_ids"][0])
+        entrants[trained.entrant.slug] = [
+            [[round(weight, 4) for weight in row] for row in layer[0].mean(0).tolist()] for layer in layers
+        ]
+    write_json(folder / "maps.json", {"sentence": study.file.sentence, "tokens": tokens, "entrants": entrants})
+
+
+def _bench(cell: Cell, study: Study, folder: Path) -> None:
+    assert study.bench is not None
+    bench = study.bench
+    vocab_size = study.prepare.get("train_vocab_size") or 30522
+    recipes = {entrant.slug: study.recipe(entrant, 0, folder, folder) for entrant in study.entrants}
+    measured = time_models(
+        {slug: recipe.model_config(vocab_size, bench.length) for slug, recipe in recipes.items()},
+        bench.rows,
+        bench.length,
+        bench.repeats,
+        bf16=next(iter(recipes.values())).bf16,
+    )
+    write_json(folder / "bench.json", measured)
+
+
+_RUN = {
+    "prepare": _prepare,
+    "pretrain": _pretrain,
+    "finetune": _finetune,
+    "robust": _robust,
+    "maps": _maps,
+    "bench": _bench,
+}

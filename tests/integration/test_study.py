@@ -1,0 +1,112 @@
+"""A study as a user runs it: to its report, in one process or several, killed, changed, with a failing cell."""
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from study_helpers import TINY, write_study
+
+import sharedqkv_console
+from sharedqkv.evidence.report import strip_timed
+
+
+def run(study: str, output, *more: str) -> int:
+    return sharedqkv_console.main(["study", study, "--output", str(output), *more])
+
+
+def report(output) -> str:
+    return strip_timed((output / "report" / "index.html").read_text(encoding="utf-8"))
+
+
+def predictions(output) -> dict[str, str]:
+    return {str(file.relative_to(output)): file.read_text() for file in sorted(output.rglob("*.jsonl"))
+            if "predictions" in file.parts or "robustness" in file.parts}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The study run in this process, without interruption."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert run(write_study(folder), folder / "out", "--jobs", "1") == 0
+    return folder / "out"
+
+
+def test_it_ends_with_a_report_of_everything(whole):
+    page = report(whole)
+    for part in ("A tiny study", "standard", "shared", "sentiment", "entailment", "keyboard", "The old baker smiles"):
+        assert part.lower() in page.lower()
+    study = json.loads((whole / "study.json").read_text())
+    assert study["state"] == "done"
+    assert {cell["state"] for cell in study["cells"].values()} == {"done"}
+    assert len(predictions(whole)) > 30
+
+
+def test_processes_give_the_same_numbers(whole, tmp_path):
+    assert run(write_study(tmp_path), tmp_path / "out", "--jobs", "2") == 0
+    assert predictions(tmp_path / "out") == predictions(whole)
+    assert report(tmp_path / "out") == report(whole)
+
+
+def test_started_again_it_does_nothing_and_a_change_runs_what_it_changes(whole, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    assert run(write_study(tmp_path), out, "--dry-run") == 0
+    assert "0 cells to run" in capsys.readouterr().out
+    assert run(write_study(tmp_path), out, "--jobs", "1") == 0
+    assert "0 cells run, 15 finished before" in capsys.readouterr().out
+    assert report(out) == report(whole)
+    changed = write_study(tmp_path, TINY.replace("tasks: [sentiment, entailment]", "tasks: [sentiment]"))
+    assert run(changed, out, "--dry-run") == 0
+    listed = capsys.readouterr().out
+    assert "pretrain/shared/0: finished" in listed
+    assert "finetune/shared/0: about" in listed
+    assert "8 cells to run" in listed
+
+
+@pytest.mark.parametrize("stage", ["pretrain/shared/0", "finetune/shared/0", "robust/standard/1"])
+def test_killed_and_started_again_it_ends_with_the_same_report(stage, whole, tmp_path):
+    out, study = tmp_path / "out", write_study(tmp_path)
+    command = [sys.executable, "-m", "sharedqkv_console", "study", study, "--output", str(out), "--jobs", "2"]
+    child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 240
+    while not (out / "logs" / f"{stage}.log").exists() and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.02)
+    time.sleep(0.3)
+    child.kill()
+    assert child.wait() == -signal.SIGKILL
+    time.sleep(1)  # its processes notice
+    assert run(study, out, "--jobs", "1") == 0
+    assert predictions(out) == predictions(whole)
+    assert report(out) == report(whole)
+
+
+def test_a_failed_cell_is_told_and_the_report_still_made(whole, tmp_path, capsys):
+    out = tmp_path / "out"
+    shutil.copytree(whole, out)
+    shutil.rmtree(out / "finetune" / "shared" / "1")
+    (out / "cells" / "finetune" / "shared" / "1.json").unlink()
+    shutil.rmtree(out / "world" / "tasks" / "entailment")
+    assert run(write_study(tmp_path), out, "--jobs", "1") == 1
+    captured = capsys.readouterr()
+    assert "failed: finetune/shared/1: entailment" in captured.err
+    assert "failed: robust/shared/1: needs finetune/shared/1" in captured.err
+    assert "no split train of entailment" in report(out)
+
+
+def test_a_bad_file_is_told_before_anything_runs(tmp_path, capsys):
+    study = write_study(tmp_path, TINY.replace("max_steps: 4", "max_stepps: 4"))
+    assert run(study, tmp_path / "out") == 2
+    assert "tiny.yaml, line 17: unknown key 'max_stepps'. Did you mean 'max_steps'?" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_report_is_rebuilt_from_the_folder_alone(whole, tmp_path, capsys):
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(whole, copy)
+    shutil.rmtree(copy / "report")
+    assert sharedqkv_console.main(["report", str(copy)]) == 0
+    assert report(copy) == report(whole)

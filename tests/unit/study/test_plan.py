@@ -1,0 +1,111 @@
+"""Study files: what is in them comes out, and what is wrong is told with line and key before anything runs."""
+
+import pytest
+
+from sharedqkv.study.plan import load_study, shipped_studies
+
+GOOD = """\
+title: A trial
+variants: [standard, "standard:num_hidden_layers=1", shared]
+seeds: [3, 5]
+corpus:
+  world: 40
+  train_vocab_size: 300
+  length: 32
+pretrain:
+  recipe: tiny_cpu
+  max_steps: 4
+finetune:
+  tasks: [sentiment, entailment]
+  seeds: 2
+  epochs: 1
+robust:
+  noise: keyboard,gaussian
+  severity: [1, 5]
+  examples: 20
+"""
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(text: str):
+        path = tmp_path / "trial.yaml"
+        path.write_text(text)
+        return str(path)
+
+    return written
+
+
+def test_a_study(write, tmp_path):
+    study = load_study(write(GOOD))
+    assert study.name == "trial"
+    assert [entrant.slug for entrant in study.entrants] == ["standard", "standard-num_hidden_layers-1", "shared"]
+    assert study.entrants[1].model == {"num_hidden_layers": 1}
+    assert study.seeds == [3, 5]
+    assert study.world is not None and study.world.documents == 40
+    assert list(study.tasks) == ["sentiment", "entailment"]
+    assert study.tasks["sentiment"].epochs == 1
+    assert study.finetune_seeds == [0, 1]
+    assert study.robust is not None
+    assert (study.robust.noises, study.robust.severities, study.robust.limit) == (["keyboard", "gaussian"], (1, 5), 20)
+    recipe = study.recipe(study.entrants[1], 3, tmp_path, tmp_path / "run")
+    assert (recipe.max_steps, recipe.seed, recipe.model) == (4, 3, {"num_hidden_layers": 1})
+    assert recipe.position_embedding_type == "rotary"  # tiny_cpu's
+
+
+def test_positions_multiply_the_variants(write):
+    study = load_study(write(GOOD + "positions: [absolute, rotary]\n"))
+    assert len(study.entrants) == 6
+    assert study.entrants[-1].name == "shared, rotary"
+    assert study.entrants[-1].slug == "shared-rotary"
+    assert study.entrants[2].position_embedding_type == "absolute"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("title:", "titel:"), r"trial.yaml, line 1: unknown key 'titel'. Did you mean 'title'\?"),
+        (("shared]", "sharde]"), r"line 2: variants: unknown attention_variant 'sharde'. Did you mean 'shared'\?"),
+        (("shared]", "standard]"), "line 2: variants: standard stands there twice"),
+        (("=1", "=x"), "line 8: pretrain: .*num_hidden_layers"),
+        (("[3, 5]", "[3, 3]"), "line 3: seeds: "),
+        (("[3, 5]", "soon"), "line 3: seeds must be a whole number or a list"),
+        (("world: 40", "wordl: 40"), "line 5: unknown key 'wordl'"),
+        (("length: 32", "lenght: 32"), r"line 7: unknown key 'lenght'. Did you mean 'length'\?"),
+        (("  train_vocab_size: 300\n", ""), "either a --tokenizer, or with --train-vocab-size"),
+        (("recipe: tiny_cpu", "recipe: tiny"), "no recipe 'tiny'"),
+        (("max_steps: 4", "max_stps: 4"), r"line 10: unknown key 'max_stps'. Did you mean 'max_steps'\?"),
+        (("max_steps: 4", "max_steps: four"), "line 10: max_steps must be a whole number"),
+        (("max_steps: 4", "seed: 4"), "line 10: pretrain: seed is the study's to set"),
+        (("entailment]", "cola]"), "line 12: finetune: the built-in world has no cola; it has acceptability"),
+        (("entailment]", "spam]"), "line 11: finetune: --tasks: unknown 'spam'"),
+        (("epochs: 1", "epoch: 1"), r"line 14: unknown key 'epoch'. Did you mean 'epochs'\?"),
+        (("epochs: 1", "data: nowhere"), "line 14: finetune: data nowhere: no such folder"),
+        (("keyboard", "keybord"), "line 15: robust: --noise: unknown keybord"),
+        (("[1, 5]", "[1, 9]"), "line 15: robust: --severity"),
+        (("examples: 20", "exmples: 20"), r"line 18: unknown key 'exmples'. Did you mean 'examples'\?"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line(change, message, write):
+    assert change[0] in GOOD
+    with pytest.raises((ValueError, OSError), match=message):
+        load_study(write(GOOD.replace(*change)))
+
+
+def test_robust_needs_models(write):
+    cut = GOOD[: GOOD.index("finetune:")] + GOOD[GOOD.index("robust:") :]
+    with pytest.raises(ValueError, match="line 11: robust: needs finetune"):
+        load_study(write(cut))
+
+
+def test_an_unknown_study_lists_the_shipped():
+    with pytest.raises(FileNotFoundError, match="no study 'quik'.*quick"):
+        load_study("quik")
+
+
+@pytest.mark.parametrize("name", shipped_studies())
+def test_shipped_studies_are_sound(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study = load_study(name)
+    assert study.file.description
+    assert study.entrants[0].variant == "standard"
