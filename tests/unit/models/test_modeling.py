@@ -91,7 +91,7 @@ def test_bad_inputs_are_refused(inputs, error, message):
 def test_packing_needs_a_backend_that_keeps_documents_apart(monkeypatch):
     model = tiny_model("Model", tiny_config())
     monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
-    with pytest.raises(ValueError, match=r"document_ids need a backend .* eager, sdpa, flex_attention, fused, not 'flash_att"):
+    with pytest.raises(ValueError, match=r"document_ids need a backend .* eager, .*, fused, not 'flash_att"):
         model(torch.full((1, 4), 5), document_ids=torch.tensor([[0, 0, 1, 1]]))
 
 

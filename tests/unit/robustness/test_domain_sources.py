@@ -16,8 +16,8 @@ from finetuning_helpers import (
 
 from sharedqkv.robustness.domain_sources import load_domain
 from sharedqkv.robustness.domains import DOMAINS
-from sharedqkv.tasks.registry import TASKS
 from sharedqkv.tasks.glue import GLUE
+from sharedqkv.tasks.registry import TASKS
 from sharedqkv.tasks.sources import rows_from_hub
 from sharedqkv.tasks.squad import SQUAD
 

@@ -3,8 +3,8 @@
 import pytest
 
 from sharedqkv.robustness.domains import DOMAINS, counted_records, domains_for, parse_domains, score_domain
-from sharedqkv.tasks.registry import TASKS
 from sharedqkv.tasks.glue import GLUE
+from sharedqkv.tasks.registry import TASKS
 from sharedqkv.tasks.squad import SQUAD
 
 

@@ -42,7 +42,8 @@ def test_a_study(write, tmp_path):
     assert [entrant.slug for entrant in study.entrants] == ["standard", "standard-num_hidden_layers-1", "shared"]
     assert study.entrants[1].model == {"num_hidden_layers": 1}
     assert study.seeds == [3, 5]
-    assert study.world is not None and study.world.documents == 40
+    assert study.world is not None
+    assert study.world.documents == 40
     assert list(study.tasks) == ["sentiment", "entailment"]
     assert study.tasks["sentiment"].epochs == 1
     assert study.finetune_seeds == [0, 1]
@@ -99,7 +100,7 @@ def test_robust_needs_models(write):
 
 
 def test_an_unknown_study_lists_the_shipped():
-    with pytest.raises(FileNotFoundError, match="no study 'quik'.*quick"):
+    with pytest.raises(FileNotFoundError, match=r"no study 'quik'.*quick"):
         load_study("quik")
 
 
