@@ -9,7 +9,7 @@ export HF_HUB_DISABLE_TELEMETRY = 1
 export TOKENIZERS_PARALLELISM = false
 
 .DEFAULT_GOAL := help
-.PHONY: help install study test test-all check style clean
+.PHONY: help install study docs test test-all check style clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -23,8 +23,13 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 
 install: $(VENV)/.installed ## Create .venv with the package and its development tools
 
-study: install ## A small demonstration on built-in data, to an HTML report
-	$(BIN)/python examples/demonstration.py
+study: install ## The study `quick` on built-in text, to an HTML report
+	$(BIN)/sharedqkv study quick
+
+docs: install ## The documentation as a site, in build/site
+	$(BIN)/python -m pip install --quiet -c constraints.txt -e '.[docs]'
+	$(BIN)/python -m mkdocs build --strict --quiet
+	@echo "The site lies in build/site/index.html"
 
 # One thread a worker: the tests are many and tiny, and threads would only fight.
 test: install ## The test suite, under 15 minutes on 2 cores
