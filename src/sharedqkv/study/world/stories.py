@@ -47,7 +47,7 @@ def _opinion(speaker: Speaker, person: Person, other: Person, is_good: bool) -> 
 
 
 def _habit(speaker: Speaker, person: Person, other: Person, is_good: bool) -> list[str]:
-    """What somebody else, who is described, does to the same mood, and does to themselves."""
+    """What a passer-by, who is described, does in this mood and does to themselves."""
     person = Speaker(speaker.dice, speaker.words, NEGATION, depths=(1,)).person(person.kind)
     matter = speaker.dice.choice(speaker.words.matters)
     verb = finite(speaker.dice.choice(matter.verbs(is_good)), person.plural)

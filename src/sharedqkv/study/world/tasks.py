@@ -20,16 +20,18 @@ _MOST_MISSES = 2000
 
 
 def _acceptability(speaker: Speaker, label: int) -> Row:
-    """A verb or a reflexive that agrees with the subject, or does not."""
-    dice, kind = speaker.dice, speaker.kind()
-    person = speaker.person(kind)
+    """A verb or a reflexive that agrees with the subject, or does not. Alone, no form of either is the rarer one."""
+    dice = speaker.dice
     matter = dice.choice(speaker.words.matters)
     if dice.chance():
-        verb = finite(matter.reaction(dice.chance()), person.plural == bool(label))
-        return {"sentence": sentence(f"{person.subject} {verb}"), "label": label}
-    verb = finite(dice.choice(matter.verbs(dice.chance())), person.plural)
-    reflexive = PRONOUNS[kind if label else dice.choice([other for other in PRONOUNS if other != kind])][2]
-    return {"sentence": sentence(f"{person.subject} {verb} {reflexive}"), "label": label}
+        person = speaker.person(dice.choice(("man", "woman", "many", "many")))
+        predicate = finite(matter.reaction(dice.chance()), person.plural == bool(label))
+    else:
+        person = speaker.person(dice.choice(tuple(PRONOUNS)))
+        verb = finite(dice.choice(matter.verbs(dice.chance())), person.plural)
+        kinds = [kind for kind in PRONOUNS if (kind == person.kind) == bool(label)]
+        predicate = f"{verb} {PRONOUNS[dice.choice(kinds)][2]}"
+    return {"sentence": sentence(f"{person.subject} {predicate}"), "label": label}
 
 
 def _sentiment(speaker: Speaker, label: int) -> Row:
@@ -67,8 +69,8 @@ def _similarity(speaker: Speaker, label: int) -> Row:
         other = other.swapped()
     other = replace(other, is_kind=other.is_kind != ("deed" in changes), negated=other.negated != ("denial" in changes))
     at_agent = dice.chance()
-    texts = [_placed(event, place, at_agent), _placed(other, place, at_agent != ("place" in changes))]
-    first, second = (sentence(placed.clause(speaker.turned())) for placed in texts)
+    events = (_placed(event, place, at_agent), _placed(other, place, at_agent != ("place" in changes)))
+    first, second = (sentence(placed.clause(speaker.turned())) for placed in events)
     return {"sentence1": first, "sentence2": second, "label": float(label)}
 
 
@@ -106,8 +108,13 @@ def _span_qa(speaker: Speaker, about_patient: int) -> Row:
         if context.lower().count(answer) == 1:
             break
     start = context.lower().index(answer)
-    answers = {"text": [context[start : start + len(answer)]], "answer_start": [start]}
-    return {"context": context, "question": question(event.verb, bool(about_patient)), "answers": answers}
+    full = context[start : start + len(answer)]
+    accepted = list(dict.fromkeys((full, " ".join(full.split()[:2]))))  # the king who …, or just the king
+    return {
+        "context": context,
+        "question": question(event.verb, bool(about_patient)),
+        "answers": {"text": accepted, "answer_start": [start] * len(accepted)},
+    }
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from sharedqkv.study.world.dice import Dice
 
 def test_the_sequence_is_fixed():
     dice = Dice(0, "test")
-    assert [dice.choice(range(100)) for _ in range(8)] == EXPECTED
+    assert [dice.choice(range(100)) for _ in range(8)] == [76, 37, 23, 58, 44, 8, 60, 22]
 
 
 def test_names_give_different_throws():
