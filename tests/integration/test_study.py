@@ -110,3 +110,15 @@ def test_the_report_is_rebuilt_from_the_folder_alone(whole, tmp_path, capsys):
     shutil.rmtree(copy / "report")
     assert sharedqkv_console.main(["report", str(copy)]) == 0
     assert report(copy) == report(whole)
+
+
+def test_a_run_over_several_processes_goes_through_accelerate(tmp_path):
+    text = TINY.replace("rows_per_device: 4", "rows_per_device: 2").replace("[standard, shared]", "[shared]")
+    alone = text[: text.index("finetune:")].replace("seeds: 2", "seeds: 1")
+    for name, more in (("one", ""), ("two", "gpus_per_run: 2\n")):
+        assert run(write_study(tmp_path / name, alone + more), tmp_path / name / "out", "--jobs", "1") == 0
+    losses = [
+        [json.loads(line).get("loss") for line in (tmp_path / name / "out/pretrain/shared/0/metrics.jsonl").open()]
+        for name in ("one", "two")
+    ]
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=1e-4)
