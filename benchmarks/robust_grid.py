@@ -1,7 +1,7 @@
 """What does a robustness grid cost beside the forward passes it contains?
 
 Runs the whole grid of noises for one fine-tuned model of a run twice: as `sharedqkv robust` does it, and only the
-forward passes, on inputs made beforehand. The issue's limit for the ratio is 1.3.
+forward passes, on inputs made beforehand. It should not exceed 1.3.
 
     python benchmarks/robust_grid.py RUN --task sst2 --data DATA --output results/HARDWARE/DATE-robust-grid
 """

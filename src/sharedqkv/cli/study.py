@@ -8,6 +8,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -32,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
     if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"--jobs {options.jobs}: expected at least 1")
     jobs = options.jobs or default_jobs(study)
+    if torch.cuda.is_available() and jobs > default_jobs(study):
+        raise ValueError(f"--jobs {jobs}: there are GPUs for {default_jobs(study)} at once")
     if options.dry_run:
         return _dry_run(study, Path(output), jobs)
     quiet_transformers()
@@ -41,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
         print(f"Finished cells are kept in {output}: the same command goes on from there.", file=sys.stderr)
         raise
     for cell, error in outcome.failed.items():
-        print(f"failed: {cell}: {error} (log: {output}/logs/{cell}.log)", file=sys.stderr)
+        log = Path(output) / "logs" / f"{cell}.log"
+        print(f"failed: {cell}: {error}{f' (log: {log})' if log.exists() else ''}", file=sys.stderr)
     print(f"{outcome.ran} cells run, {outcome.reused} finished before, {len(outcome.failed)} failed")
     print(f"The report lies in {outcome.report}")
     return 1 if outcome.failed else 0
@@ -50,7 +54,7 @@ def run(options: argparse.Namespace) -> int:
 def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
     cells = cells_of(study)
     pending = [cell for cell in cells if not is_finished(cell, study, Path(output))]
-    console = Console(stderr=True)
+    console = Console(file=sys.stderr)  # kept, since cells in this process have their stderr redirected
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -84,16 +88,19 @@ def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
 
 def _dry_run(study: Study, folder: Path, jobs: int) -> int:
     total = 0.0
-    pending = 0
+    pending = unknown = 0
     for cell in cells_of(study):
         if is_finished(cell, study, folder):
             print(f"{cell.name}: finished")
             continue
         seconds = estimate_seconds(cell, study, folder)
         total += seconds or 0.0
+        unknown += seconds is None
         pending += 1
         print(f"{cell.name}: {'time unknown' if seconds is None else f'about {_duration(seconds)}'}")
-    print(f"{pending} cells to run, about {_duration(total / jobs)} with {jobs} at once. A rough guess, from FLOPs.")
+    without = f", without {unknown} cells of unknown time" if unknown else ""
+    print(f"{pending} cells to run, about {_duration(total / jobs)} with {jobs} at once{without}.")
+    print("A rough guess: from cells of the same stage that have been run, otherwise from FLOPs.")
     return 0
 
 

@@ -178,8 +178,15 @@ class _Reader:
         for condition in conditions:
             if error := self.broken.get(f"{self.task}, {condition}"):
                 return error
-            if any(self.record(condition, run, seed) is None for run, seed in self._cells()):
+            records = [self.record(condition, run, seed) for run, seed in self._cells()]
+            if any(record is None for record in records):
                 return "not every model has been tried"
+            if any(
+                record.get("severities", list(condition.severities)) != list(condition.severities)
+                for record in records
+                if record
+            ):
+                return "tried with other severities: run it again"
         return None
 
     def record(self, condition: Condition, run: Any, seed: int) -> dict[str, Any] | None:

@@ -27,6 +27,7 @@ from sharedqkv.robustness.conditions import (
     score,
     with_noise,
 )
+from sharedqkv.robustness.domains import DOMAINS
 from sharedqkv.robustness.model_noise import MODEL_NOISES, NoisyRow, noise_in
 from sharedqkv.tasks.cells import Cell, kept_cells, read_json, settings_sha256, write_json, write_predictions
 from sharedqkv.tasks.predict import Predictor
@@ -146,6 +147,11 @@ def _load(
     clean = load_examples(conditions[0], task, data, limit)  # without it nothing else means anything
     loaded = {}
     for condition in conditions:
+        if data is None and condition.is_domain and not DOMAINS[condition.name].on_hub:
+            outcome.left_out[f"{task.name}, {condition}"] = (
+                "the hub has no copy that can be read; give a folder as data"
+            )
+            continue
         try:
             loaded[condition] = load_examples(condition, task, data, limit) if condition.is_domain else clean
         except (ValueError, OSError) as error:
@@ -188,7 +194,7 @@ def _run_group(
             try:
                 _run_cell(task, job.condition, model, job.loaded, examples, features)
                 outcome.ran += 1
-            except ValueError as error:  # outputs that are not finite, for one
+            except (ValueError, RuntimeError) as error:  # outputs that are not finite, too little memory
                 outcome.broken[f"{task.name}, {job.condition}"] = f"{model.cell.run}, {model.cell}: {error}"
             bar.update()
 

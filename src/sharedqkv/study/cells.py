@@ -7,6 +7,7 @@ written when the cell is done, holds it.
 import dataclasses
 import hashlib
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -66,14 +67,22 @@ def settings_of(cell: Cell, study: Study) -> dict[str, Any]:
     """What decides about a cell's result, but for the cells it needs."""
     if cell.stage == "prepare":
         world = dataclasses.asdict(study.world) if study.world else None
-        return {"world": world, "prepare": study.prepare}
+        decisive = {name: value for name, value in study.prepare.items() if name != "processes"}
+        sources = [*study.prepare.get("source", ()), *study.prepare.get("validation_source", ())]
+        return {"world": world, "prepare": decisive, "files": _fingerprints(source.split("=")[0] for source in sources)}
     if cell.stage == "pretrain":
         assert cell.entrant is not None
         recipe = study.recipe(cell.entrant, cell.seed or 0, Path("corpus"), Path("run"))
         return {"recipe": recipe.to_dict(), "threads": study.file.threads, "gpus": study.file.gpus_per_run}
     if cell.stage == "finetune":
         recipes = {name: recipe.to_dict() for name, recipe in study.tasks.items()}
-        return {"recipes": recipes, "seeds": study.finetune_seeds, "data": study.task_data}
+        return {
+            "recipes": recipes,
+            "seeds": study.finetune_seeds,
+            "data": study.task_data,
+            "files": _fingerprints([study.task_data] if study.task_data else []),
+            "keep_models": study.robust is not None,
+        }
     if cell.stage == "robust":
         assert study.robust is not None
         return {"plan": dataclasses.asdict(study.robust), "data": study.task_data}
@@ -81,7 +90,21 @@ def settings_of(cell: Cell, study: Study) -> dict[str, Any]:
         return {"sentence": study.file.sentence}
     assert study.bench is not None
     entrants = [dataclasses.asdict(entrant) for entrant in study.entrants]
-    return {"bench": dataclasses.asdict(study.bench), "entrants": entrants, "pretrain": study.pretrain}
+    return {
+        "bench": dataclasses.asdict(study.bench),
+        "entrants": entrants,
+        "pretrain": study.pretrain,
+        "vocab_size": study.prepare.get("train_vocab_size"),
+        "threads": study.file.threads,
+    }
+
+
+def _fingerprints(paths: Iterable[str]) -> list[tuple[str, int, int]]:
+    """Size and time of change of local files: text that was changed is read again."""
+    files = [
+        file for path in paths for file in ([Path(path)] if Path(path).is_file() else sorted(Path(path).rglob("*")))
+    ]
+    return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in files if file.is_file()]
 
 
 def hash_of(cell: Cell, study: Study) -> str:

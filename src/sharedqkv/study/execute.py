@@ -20,7 +20,7 @@ import torch
 
 from sharedqkv.study.cells import Cell, write_record
 from sharedqkv.study.plan import Study
-from sharedqkv.study.stages import run_cell
+from sharedqkv.study.stages import remove_if_of_other_settings, run_cell
 
 State = Literal["started", "done", "failed", "left out"]
 _WAIT_FOR_CHECKPOINT_S = 60
@@ -101,6 +101,8 @@ def _run(cell: Cell, study: Study, folder: Path) -> tuple[float, str | None]:
     """Seconds, and the error if there was one; the record says the same."""
     began = time.perf_counter()
     error = None
+    remove_if_of_other_settings(cell, study, folder)
+    write_record(cell, study, folder, state="started", seconds=None, error=None)
     try:
         run_cell(cell, study, folder)
     except Exception as caught:
@@ -125,7 +127,8 @@ class _Worker:
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.cell: Cell | None = None
-        self.process = context.Process(target=_serve, args=(theirs, study, folder), daemon=True)
+        # Not daemonic, since data loaders in it have children; `_die_with_parent` and the end of its pipe stop it.
+        self.process = context.Process(target=_serve, args=(theirs, study, folder))
         with _environment(number, study):
             self.process.start()
         theirs.close()
@@ -148,7 +151,7 @@ def _environment(number: int, study: Study) -> Iterator[None]:
     values = {"OMP_NUM_THREADS": str(study.file.threads)}
     if torch.cuda.is_available():
         first = number * study.file.gpus_per_run
-        values["CUDA_VISIBLE_DEVICES"] = ",".join(str(first + gpu) for gpu in range(study.file.gpus_per_run))
+        values["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[first : first + study.file.gpus_per_run])
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -159,6 +162,12 @@ def _environment(number: int, study: Study) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def visible_gpus() -> list[str]:
+    """As CUDA_VISIBLE_DEVICES names them, or numbered."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
 
 
 def _run_in_processes(queue: _Queue, study: Study, folder: Path, jobs: int) -> None:

@@ -15,6 +15,7 @@ import yaml
 
 from sharedqkv import schema
 from sharedqkv.data.prepare import PrepareArguments
+from sharedqkv.data.sources import NAMED_CORPORA, resolve_source
 from sharedqkv.models.specs import parse_spec
 from sharedqkv.robustness.conditions import parse_noises, parse_severities
 from sharedqkv.robustness.domains import parse_domains
@@ -182,7 +183,7 @@ class _Reader:
         """What the function gives; its errors with the line of the key."""
         try:
             return function()
-        except ValueError as error:
+        except (ValueError, OSError) as error:
             message = str(error).removeprefix(f"{self.path.stem}: ").removeprefix(f"--{key} ")
             raise ValueError(f"{self.path}, line {self._line(key)}: {key}: {message}") from None
 
@@ -203,6 +204,7 @@ class _Reader:
         values = dict(self.file.corpus)
         if "world" not in values:
             self._section("corpus", PrepareArguments, {"output": "corpus", **values})
+            self._check_sources(values)
             return None, values
         if "source" in values:
             raise ValueError(f"{self.path}, line {self._line('corpus')}: corpus: give world or source, not both")
@@ -213,6 +215,18 @@ class _Reader:
             raise ValueError(f"{self.path}, line {self._lines('corpus')['world']}: world must be at least 1 document")
         self._section("corpus", PrepareArguments, {"output": "corpus", "source": ["world"], **values})
         return world, values
+
+    def _check_sources(self, values: Mapping[str, Any]) -> None:
+        for key in ("source", "validation_source"):
+            for source in values.get(key, ()):
+                name = source.rpartition("=")[0] or source
+                if name.partition("@")[0] in NAMED_CORPORA:
+                    continue  # on the hub
+                try:
+                    resolve_source(source, "train")
+                except (ValueError, OSError) as error:
+                    line = self._lines("corpus")[key]
+                    raise ValueError(f"{self.path}, line {line}: corpus: {key}: {error}") from None
 
     def _pretrain(self) -> dict[str, Any]:
         values = dict(self.file.pretrain)
@@ -284,6 +298,9 @@ class _Reader:
         if not tasks:
             raise ValueError(f"{self.path}, line {self._line('robust')}: robust: needs finetune, whose models it tries")
         settings = self._section("robust", _Robust)
+        if settings.examples is not None and settings.examples < 1:
+            line = self._lines("robust")["examples"]
+            raise ValueError(f"{self.path}, line {line}: robust: examples must be at least 1, not {settings.examples}")
 
         def plan() -> Plan:
             return Plan(

@@ -82,7 +82,9 @@ class _Book:
         if event.error is not None:
             self.failed[event.cell.name] = event.error
         state = "failed" if event.error is not None else "done"
-        self.cells[event.cell.name] = {"state": state, "seconds": event.seconds, "error": event.error}
+        left_out = event.state == "left out"
+        outcome = {"state": state, "seconds": event.seconds, "error": event.error, "left_out": left_out}
+        self.cells[event.cell.name] = outcome
         self.write("running")
 
     def write(self, state: str, **more: Any) -> None:

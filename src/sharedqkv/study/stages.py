@@ -25,12 +25,12 @@ from sharedqkv.training.run_folder import RunFolder
 
 
 def run_cell(cell: Cell, study: Study, folder: Path) -> None:
-    """Raises whatever goes wrong. What is left of other settings is removed first."""
+    """Raises whatever goes wrong."""
     _RUN[cell.stage](cell, study, folder)
 
 
 def _prepare(cell: Cell, study: Study, folder: Path) -> None:
-    values: dict[str, Any] = {"processes": 1, **study.prepare, "output": str(folder / "corpus")}
+    values: dict[str, Any] = {**study.prepare, "output": str(folder / "corpus")}
     if study.world is not None:
         world = folder / "world"
         rows = {split: getattr(study.world, split) for split in ("train", "validation", "out_of_domain")}
@@ -46,7 +46,6 @@ def _pretrain(cell: Cell, study: Study, folder: Path) -> None:
     assert cell.entrant is not None
     output = cell.folder(folder)
     recipe = study.recipe(cell.entrant, cell.seed or 0, folder / "corpus", output)
-    _remove_if_of_other_settings(cell, study, folder, output)
     if study.file.gpus_per_run > 1:
         _launch(recipe.to_dict(), output, study.file.gpus_per_run)
         return
@@ -67,12 +66,11 @@ def _launch(recipe: dict[str, Any], output: Path, processes: int) -> None:
     command += ["-m", "sharedqkv_console", "pretrain", str(file), "--resume", "auto"]
     finished = subprocess.run(command, check=False)
     if finished.returncode:
-        raise OSError(f"`accelerate launch` ended with {finished.returncode}; what it said is above")
+        raise OSError(f"`accelerate launch` ended with {finished.returncode}; its output says why")
 
 
 def _finetune(cell: Cell, study: Study, folder: Path) -> None:
     output = cell.folder(folder)
-    _remove_if_of_other_settings(cell, study, folder, output)
     (pretrained,) = cell.needs
     outcome = finetune(
         str(pretrained.folder(folder)),
@@ -98,10 +96,11 @@ def _task_data(study: Study, folder: Path) -> str | None:
     return str(folder / "world" / "tasks") if study.task_data is None and study.world is not None else study.task_data
 
 
-def _remove_if_of_other_settings(cell: Cell, study: Study, folder: Path, output: Path) -> None:
-    record = record_of(cell, folder)
-    if output.exists() and record.get("hash") not in (None, hash_of(cell, study)):
-        shutil.rmtree(output)
+def remove_if_of_other_settings(cell: Cell, study: Study, folder: Path) -> None:
+    """A run begun with other settings, or by nobody knows whom, must neither be gone on with nor be in the way."""
+    output = cell.folder(folder)
+    if cell.stage in ("pretrain", "finetune") and record_of(cell, folder).get("hash") != hash_of(cell, study):
+        shutil.rmtree(output, ignore_errors=True)
 
 
 def _maps(cell: Cell, study: Study, folder: Path) -> None:

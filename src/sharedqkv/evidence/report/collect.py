@@ -143,7 +143,7 @@ def read_study(folder: Path) -> Study:
         Entrant(entrant["name"], entrant["slug"], entrant["variant"], entrant["position_embedding_type"])
         for entrant in info["entrants"]
     ]
-    reader = _Reader(folder, entrants, problems={})
+    reader = _Reader(folder, entrants, info["cells"], problems={})
     return Study(
         folder=folder,
         info=info,
@@ -178,6 +178,7 @@ def _read_info(folder: Path) -> dict[str, Any]:
 class _Reader:
     folder: Path
     entrants: list[Entrant]
+    cells: dict[str, Any]
     problems: dict[str, str]
 
     def pretraining(self) -> dict[str, list[Pretraining]]:
@@ -197,10 +198,10 @@ class _Reader:
         return found
 
     def bench(self) -> Bench | None:
-        return self._file("bench.json", self._bench)
+        return self._file("bench.json", self._bench) if self._is_current("bench") else None
 
     def maps(self) -> Maps | None:
-        return self._file("maps.json", self._maps)
+        return self._file("maps.json", self._maps) if self._is_current("maps") else None
 
     def corpus(self) -> Corpus | None:
         if not (self.folder / "corpus" / "manifest.json").exists():
@@ -218,7 +219,13 @@ class _Reader:
             for path in sorted(
                 (self.folder / stage / entrant.slug).glob("[0-9]*/run.json"), key=lambda path: int(path.parent.name)
             )
+            if self._is_current(f"{stage}/{entrant.slug}/{path.parent.name}")
         ]
+
+    def _is_current(self, name: str) -> bool:
+        """Not of a seed that is no longer asked for, nor left over from settings that have changed since."""
+        cell = self.cells.get(name)
+        return cell is not None and cell["state"] in ("done", "failed") and not cell.get("left_out")
 
     def _file(self, name: str, build: Any) -> Any:
         path = self.folder / name
