@@ -31,9 +31,7 @@ def time_models(
                 measured[name]["forward_s"].append(forward)
     if device.type == "cuda":
         for name, timer in timers.items():
-            torch.cuda.reset_peak_memory_stats()
-            timer.train_step()
-            measured[name]["peak_memory_bytes"] = torch.cuda.max_memory_allocated()
+            measured[name]["peak_memory_bytes"] = timer.peak_memory()
     where = torch.cuda.get_device_name() if device.type == "cuda" else "cpu"
     return {
         "device": where,
@@ -68,6 +66,16 @@ class _Timer:
         self.model.eval()
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
             self.model.bert(input_ids=self.ids)
+
+    def peak_memory(self) -> int:
+        """Of a training step with this model alone: the others are on the device, too."""
+        held = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        self.train_step()
+        own = sum(
+            3 * parameter.numel() * parameter.element_size() for parameter in self.model.parameters()
+        )  # Adam's, too
+        return torch.cuda.max_memory_allocated() - held + own
 
     def time(self, function: Callable[[], None]) -> float:
         self._wait()
