@@ -67,7 +67,9 @@ def test_started_again_it_does_nothing_and_a_change_runs_what_it_changes(whole, 
     assert "8 cells to run" in listed
 
 
-@pytest.mark.parametrize("stage", ["pretrain/shared/0", "finetune/shared/0", "robust/standard/1"])
+@pytest.mark.parametrize(
+    "stage", ["pretrain/shared/0", pytest.param("finetune/shared/0", marks=pytest.mark.slow), "robust/standard/1"]
+)
 def test_killed_and_started_again_it_ends_with_the_same_report(stage, whole, tmp_path):
     out, study = tmp_path / "out", write_study(tmp_path)
     command = [sys.executable, "-m", "sharedqkv_console", "study", study, "--output", str(out), "--jobs", "2"]
