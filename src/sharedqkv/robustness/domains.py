@@ -45,10 +45,6 @@ class Domain:
     foreign_to: Split | None = None
     """Rows that share a sentence with this split are left out."""
 
-    @property
-    def on_hub(self) -> bool:
-        return self.hub is not None
-
 
 _TWO_CLASSES = ("entailment", "not_entailment")
 _PAIR = ("sentence1", "sentence2")

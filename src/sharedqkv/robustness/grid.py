@@ -147,7 +147,7 @@ def _load(
     clean = load_examples(conditions[0], task, data, limit)  # without it nothing else means anything
     loaded = {}
     for condition in conditions:
-        if data is None and condition.is_domain and not DOMAINS[condition.name].on_hub:
+        if data is None and condition.is_domain and DOMAINS[condition.name].hub is None:
             outcome.left_out[f"{task.name}, {condition}"] = (
                 "the hub has no copy that can be read; give a folder as data"
             )

@@ -81,7 +81,7 @@ class Bench:
 
 
 @dataclass(frozen=True)
-class World:
+class WorldSizes:
     documents: int
     seed: int = 0
     train: int = 2000
@@ -98,7 +98,7 @@ class Study:
     """The YAML."""
     entrants: list[Entrant]
     seeds: list[int]
-    world: World | None
+    world: WorldSizes | None
     prepare: dict[str, Any]
     """Fields of PrepareArguments, but for its output."""
     pretrain: dict[str, Any]
@@ -200,7 +200,7 @@ class _Reader:
         given = getattr(self.file, section) if values is None else values
         return schema.build(kind, given, str(self.path), self._lines(section))
 
-    def _corpus(self) -> tuple[World | None, dict[str, Any]]:
+    def _corpus(self) -> tuple[WorldSizes | None, dict[str, Any]]:
         values = dict(self.file.corpus)
         if "world" not in values:
             self._section("corpus", PrepareArguments, {"output": "corpus", **values})
@@ -208,9 +208,9 @@ class _Reader:
             return None, values
         if "source" in values:
             raise ValueError(f"{self.path}, line {self._line('corpus')}: corpus: give world or source, not both")
-        sizes = {item.name for item in dataclasses.fields(World)} - {"documents"}
+        sizes = {item.name for item in dataclasses.fields(WorldSizes)} - {"documents"}
         given = {name: values.pop(name) for name in list(values) if name in sizes}
-        world = self._section("corpus", World, {"documents": values.pop("world"), **given})
+        world = self._section("corpus", WorldSizes, {"documents": values.pop("world"), **given})
         if world.documents < 1:
             raise ValueError(f"{self.path}, line {self._lines('corpus')['world']}: world must be at least 1 document")
         self._section("corpus", PrepareArguments, {"output": "corpus", "source": ["world"], **values})
@@ -267,7 +267,7 @@ class _Reader:
             raise ValueError(f"{self.path}, line {self._line('variants')}: variants: {twice} stands there twice")
         return found
 
-    def _finetune(self, world: World | None) -> tuple[dict[str, FinetuneRecipe], list[int], str | None]:
+    def _finetune(self, world: WorldSizes | None) -> tuple[dict[str, FinetuneRecipe], list[int], str | None]:
         values = dict(self.file.finetune)
         if not values:
             return {}, [], None
