@@ -3,9 +3,10 @@
     python benchmarks/attention.py --output results/HARDWARE/DATE-attention
     python benchmarks/attention.py --tune --lengths 128 512
 
-`shared` does all of a shared layer's attention, scales included, and `key_value` has queries of its own. Against them
-SDPA is given k = v = S with nothing left to scale (`bare`), the same with the scales as models apply them (`scaled`),
-and three tensors (`standard`). On a GPU every contestant is a CUDA graph, so that no time of the host is measured.
+`shared` does all of a shared layer's attention, scales included, `rotary` the rotation besides, and `key_value` has
+queries of its own. Against them SDPA is given k = v = S with nothing left to scale (`bare`), the same with the scales
+as compiled models apply them (`scaled`), also with the rotation (`turned`), and three tensors (`standard`). On a GPU
+every contestant is a CUDA graph, so that no time of the host is measured.
 """
 
 import argparse
@@ -13,6 +14,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
+from sharedqkv.attention.rotary import Rotation, rotate, rotation_for
 from sharedqkv.kernels import shared_kv_attention
 from sharedqkv.training.run_folder import environment, now
 
@@ -33,27 +36,51 @@ SDPA_BACKENDS = (
 BYTES_PER_S = 4.2e12
 FLOPS_PER_S = 700e12
 TOLERANCE = 0.03
+KINDS = ("bare", "scaled", "turned", "standard")
+MATCHES = {"fused shared": "sdpa scaled", "fused rotary": "sdpa turned", "fused key_value": "sdpa bare"}
 # The device waits a millisecond before each round, so that the host is ahead and launches cost nothing.
 HEAD_START_CYCLES = 2_000_000
 
 Attend = Callable[..., Tensor]
 
 
-def shared(s: Tensor, scale: Tensor, output_scale: Tensor) -> Tensor:
-    return shared_kv_attention(s, s, query_scale_HD=scale, output_scale_HD=output_scale)
+def compiled(function: Attend) -> Attend:
+    return torch.compile(function, dynamic=False) if DEVICE == "cuda" else function
+
+
+def shared(s: Tensor, scale: Tensor) -> Tensor:
+    return shared_kv_attention(s, s, query_scale_HD=scale)
 
 
 def key_value(q: Tensor, s: Tensor) -> Tensor:
     return shared_kv_attention(q, s)
 
 
+def rotary(s: Tensor, query_scale: Tensor, key_scale: Tensor, rotation: Rotation) -> Tensor:
+    return shared_kv_attention(s, s, query_scale_HD=query_scale, key_scale_HD=key_scale, rotation=rotation)
+
+
 def bare(q: Tensor, s: Tensor) -> Tensor:
     return scaled_dot_product_attention(q, s, s).transpose(1, 2)
 
 
-def scaled(s: Tensor, scale: Tensor, output_scale: Tensor) -> Tensor:
-    q = s * scale.unsqueeze(1).to(s.dtype)
-    return bare(q, s) * output_scale.to(s.dtype)
+@compiled
+def times(states: Tensor, scale: Tensor) -> Tensor:
+    return states * scale.to(states.dtype)
+
+
+@compiled
+def times_and_turned(s: Tensor, scale: Tensor, rotation: Rotation) -> Tensor:
+    return rotate(s * scale.unsqueeze(1).to(s.dtype), rotation)
+
+
+def scaled(s: Tensor, scale: Tensor) -> Tensor:
+    return bare(times(s, scale.unsqueeze(1)), s)
+
+
+def turned(s: Tensor, query_scale: Tensor, key_scale: Tensor, rotation: Rotation) -> Tensor:
+    q, k = (times_and_turned(s, scale, rotation) for scale in (query_scale, key_scale))
+    return standard(q, k, s)
 
 
 def standard(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -69,9 +96,12 @@ class Contestant:
         self.graph = None if DEVICE == "cpu" else self.capture()
 
     def compute(self) -> list[Tensor]:
-        with sdpa_kernel(self.backend or SDPA_BACKENDS), torch.set_grad_enabled(self.grad is not None):
-            out = self.attend(*self.inputs)
-            return [out] if self.grad is None else [out, *torch.autograd.grad(out, self.inputs, self.grad)]
+        # Leaves of its own for every run: a backward pass waits for the stream on which its leaves were first used,
+        # and a stream that is being captured must not wait for another.
+        inputs = [tensor.detach().requires_grad_(self.grad is not None) for tensor in self.inputs]
+        with sdpa_kernel(self.backend or SDPA_BACKENDS):
+            out = self.attend(*inputs)
+            return [out] if self.grad is None else [out, *torch.autograd.grad(out, inputs, self.grad)]
 
     def capture(self) -> "torch.cuda.CUDAGraph":
         stream = torch.cuda.Stream()
@@ -106,7 +136,7 @@ def states(options: argparse.Namespace, length: int, count: int) -> list[Tensor]
 
     def one() -> Tensor:
         made = (0.5 * torch.randn(shape, device=DEVICE)).to(options.dtype)  # as spread as in a new model
-        return made.unflatten(-1, (options.heads, -1)).transpose(1, 2).requires_grad_()
+        return made.unflatten(-1, (options.heads, -1)).transpose(1, 2)
 
     return [one() for _ in range(count)]
 
@@ -114,10 +144,20 @@ def states(options: argparse.Namespace, length: int, count: int) -> list[Tensor]
 def contestants(options: argparse.Namespace, length: int, backward: bool) -> dict[str, Contestant]:
     torch.manual_seed(length)
     q, s, v = states(options, length, 3)
-    scales = [(1 + 0.2 * torch.randn(s.shape[1], s.shape[3], device=DEVICE)).requires_grad_() for _ in range(2)]
+    scales = [1 + 0.2 * torch.randn(s.shape[1], s.shape[3], device=DEVICE) for _ in range(2)]
+    rotation = rotation_for(torch.arange(length, device=DEVICE).unsqueeze(0), s.shape[3], 10_000.0, torch.float32)
     grad = torch.randn_like(q.transpose(1, 2)).contiguous() if backward else None
-    ours = {"fused shared": (shared, [s, *scales]), "fused key_value": (key_value, [q, s])}
-    theirs = {"bare": (bare, [q, s]), "scaled": (scaled, [s, *scales]), "standard": (standard, [q, s, v])}
+    ours = {
+        "fused shared": (shared, [s, scales[0]]),
+        "fused rotary": (partial(rotary, rotation=rotation), [s, *scales]),
+        "fused key_value": (key_value, [q, s]),
+    }
+    theirs = {
+        "bare": (bare, [q, s]),
+        "scaled": (scaled, [s, scales[0]]),
+        "turned": (partial(turned, rotation=rotation), [s, *scales]),
+        "standard": (standard, [q, s, v]),
+    }
     found = {name: Contestant(attend, inputs, grad, None) for name, (attend, inputs) in ours.items()}
     for (name, (attend, inputs)), backend in ((entry, each) for entry in theirs.items() for each in SDPA_BACKENDS):
         label = f"sdpa {name} {backend.name.removesuffix('_ATTENTION').lower()}"
@@ -135,7 +175,7 @@ def relative_difference(found: Tensor, expected: Tensor) -> float:
 def check_equality(found: dict[str, Contestant]) -> dict[str, float]:
     """Largest relative difference of any result between ours and SDPA."""
     differences = {}
-    for ours, theirs in (("fused shared", "sdpa scaled"), ("fused key_value", "sdpa bare")):
+    for ours, theirs in MATCHES.items():
         other = next(contestant for name, contestant in found.items() if name.startswith(theirs))
         pairs = zip(found[ours].results, other.results, strict=True)
         differences[ours] = max(relative_difference(a.detach(), b.detach()) for a, b in pairs)
@@ -169,7 +209,7 @@ def measure(options: argparse.Namespace, length: int, backward: bool) -> dict[st
     medians = {name: statistics.median(values) for name, values in times.items()}
     best = {
         kind: min((name for name in medians if name.startswith(f"sdpa {kind}")), key=lambda name: medians[name])
-        for kind in ("bare", "scaled", "standard")
+        for kind in KINDS
     }
     return {
         "length": length,
@@ -179,6 +219,7 @@ def measure(options: argparse.Namespace, length: int, backward: bool) -> dict[st
         "spread_us": {name: [1e6 * min(values), 1e6 * max(values)] for name, values in times.items()},
         "best_sdpa": best,
         "ratio_of_shared_to": {kind: medians[name] / medians["fused shared"] for kind, name in best.items()},
+        "ratio_of_rotary_to_turned": medians[best["turned"]] / medians["fused rotary"],
         "ratio_of_key_value_to_bare": medians[best["bare"]] / medians["fused key_value"],
         "floor_us": {
             name: {what: 1e6 * value for what, value in floor_seconds(options, length, backward, tensors).items()}
@@ -191,7 +232,7 @@ def print_row(row: dict[str, Any]) -> None:
     medians, best = row["median_us"], row["best_sdpa"]
     floor = max(row["floor_us"]["shared"].values())
     columns = [f"{row['length']:5d} {row['pass']:16s}"]
-    columns += [f"{medians[name]:8.0f}" for name in ("fused shared", "fused key_value")]
+    columns += [f"{medians[name]:8.0f}" for name in MATCHES]
     columns += [f"{medians[best[kind]]:8.0f} ({best[kind].split()[-1]:9s})" for kind in best]
     columns += [f"{ratio:6.2f}" for ratio in row["ratio_of_shared_to"].values()]
     columns += [f"{floor:7.0f}"]
@@ -207,22 +248,20 @@ def tune(options: argparse.Namespace) -> None:
         q, s = (tensor.detach() for tensor in states(options, length, 2))
         scale = torch.ones(s.shape[1], s.shape[3], device=DEVICE) if same else None
         call = launch.Call(
-            None if same else q, s, scale, None, scale, *[None] * 5, s.shape[-1] ** -0.5, False, 0.0
+            None if same else q, s, scale, *[None] * 6, s.shape[-1] ** -0.5, False, 0.0
         )  # fmt: skip
         out, lse = launch.forward(call)
         grad = torch.randn_like(out)
         short = launch.short_tile(length)
-        forward = [Tiles(rows, columns, warps, stages) for rows, columns, warps, stages in (
-            (64, 64, 4, 3), (128, 64, 4, 2), (128, 64, 4, 3), (128, 64, 8, 3), (128, 128, 8, 2),
-        )]  # fmt: skip
+        forward = [Tiles(*cut) for cut in ((64, 64, 4, 3), (64, 64, 4, 4), (128, 64, 4, 3), (128, 64, 8, 3))]
         if length <= 256:
             forward += [Tiles(64, short, warps, 1) for warps in (4, 8)] + [Tiles(128, short, 8, 1)]
-        backward = [Tiles(rows, columns, warps, stages) for rows, columns, warps, stages in (
-            (64, 64, 4, 1), (64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 3), (128, 64, 8, 2), (128, 32, 8, 2),
+        backward = [Tiles(*cut) for cut in (
+            (64, 64, 4, 1), (64, 64, 4, 2), (64, 32, 4, 2), (64, 32, 4, 3), (128, 64, 8, 1), (128, 64, 8, 2),
         )]  # fmt: skip
-        backward += [Tiles(64, 32, 4, 2, registers=168)]
+        backward += [Tiles(*cut, registers=168) for cut in ((64, 64, 4, 1), (64, 32, 4, 2), (64, 32, 4, 3))]
         if length <= 128:
-            backward += [Tiles(short, short, 8, 1, True, registers) for registers in (None, 168, 128)]
+            backward += [Tiles(short, short, 8, stages, True) for stages in (1, 2, 3, 4)]
         trials = {
             "forward": (launch.forward_tiles(call), forward, lambda tiles, call=call: launch.forward(call, tiles)),
             "backward": (
@@ -272,8 +311,8 @@ def main() -> None:
 
     start = time.perf_counter()
     print("medians in us; ratios of SDPA's best to fused shared; floor of shared at 4.2 TB/s and 700 TFLOP/s")
-    print("length pass            shared key_value  sdpa bare           scaled              standard"
-          "            bare scaled standard  floor")  # fmt: skip
+    print("length pass            shared   rotary key_value  sdpa bare           scaled              turned"
+          "              standard             bare scaled turned standard  floor")  # fmt: skip
     rows = []
     for length in options.lengths:
         for backward in (False, True):

@@ -73,7 +73,7 @@ class Inputs:
         if not case.same:
             leaves["q"] = states(case.heads)
         if case.scaled:
-            for name in ("query_scale", "key_scale", "output_scale"):
+            for name in ("query_scale", "key_scale"):
                 leaves[name] = 1 + 0.3 * values(case.heads, case.head_size)
         rotation = None
         if case.rotary:
@@ -100,7 +100,7 @@ class Inputs:
 
     def projected(self) -> Projected:
         s = self.leaves["s"]
-        scales = (self.leaves.get(name) for name in ("query_scale", "key_scale", "output_scale"))
+        scales = (self.leaves.get(name) for name in ("query_scale", "key_scale"))
         return Projected(self.leaves.get("q", s), s, s, *scales)
 
     def visible(self) -> Tensor | None:
@@ -145,8 +145,7 @@ def by_formula(inputs: Inputs, dropped: Tensor | None = None) -> Tensor:
         weights = weights * visible
     if dropped is not None:
         weights = weights * dropped
-    context = (weights @ v).transpose(1, 2)
-    return context if projected.output_scale_HK is None else context * projected.output_scale_HK
+    return (weights @ v).transpose(1, 2)
 
 
 def by_sdpa(inputs: Inputs) -> Tensor:
@@ -162,10 +161,7 @@ def by_sdpa(inputs: Inputs) -> Tensor:
     context = torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
     if blind is not None:
         context = context.masked_fill(blind, 0)
-    context = context.transpose(1, 2)
-    if projected.output_scale_HK is not None:
-        context = context * projected.output_scale_HK.to(context.dtype)
-    return context
+    return context.transpose(1, 2)
 
 
 def by_kernel(inputs: Inputs, **options: float) -> Tensor:
@@ -175,7 +171,6 @@ def by_kernel(inputs: Inputs, **options: float) -> Tensor:
         projected.k_BGLK,
         query_scale_HD=projected.query_scale_HK,
         key_scale_HD=projected.key_scale_HK,
-        output_scale_HD=projected.output_scale_HK,
         rotation=inputs.rotation,
         segments=inputs.segments,
         causal=inputs.causal,

@@ -17,7 +17,7 @@ def forward_flops_per_token(config: SharedQKVConfig, length: int, masked_share: 
     """Encoder on `length` tokens and MLM head on a share of them, divided by `length`."""
     if length > config.max_position_embeddings:
         raise ValueError(f"length {length} is over max_position_embeddings {config.max_position_embeddings}")
-    model = build_on_meta(config).eval()
+    model = build_on_meta(config).eval().requires_grad_(False)
     token_ids = torch.zeros((1, length), dtype=torch.long, device="meta")
     encoder = _count(model.bert, token_ids)
     # The head costs the same for every token, so one stands for a share that is no whole number.

@@ -4,8 +4,9 @@ Shape suffixes: B batch, L length, D model width, H heads, G key/value heads, K 
 """
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeGuard
 
+import torch
 from torch import Tensor, nn
 
 
@@ -35,6 +36,16 @@ class Projected:
     query_scale_HK: Tensor | None = None
     key_scale_HK: Tensor | None = None
     output_scale_HK: Tensor | None = None
+
+
+def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
+    """Whether a layer's weights may be used without calling it: no adapter in its place, no hook that waits for it."""
+    return type(layer) is nn.Linear and not layer._forward_hooks and not layer._forward_pre_hooks
+
+
+def one_product_is_faster(hidden_BLD: Tensor) -> bool:
+    """Than one for each layer: on a GPU it reads the states once. On a CPU products apart give BERT's very bits."""
+    return hidden_BLD.is_cuda
 
 
 @dataclass(frozen=True)
@@ -67,6 +78,21 @@ class Variant(nn.Module):
     def split_heads(self, states_BLE: Tensor) -> Tensor:
         return states_BLE.unflatten(-1, (-1, self.head_size)).transpose(1, 2)
 
+    def project(self, hidden_BLD: Tensor, *layers: nn.Module) -> list[Tensor]:
+        """What each layer makes of the states, split into heads.
+
+        Where it gains time linear layers are computed as one product.
+        """
+        linears = [layer for layer in layers if is_plain_linear(layer)]
+        if one_product_is_faster(hidden_BLD) and len(linears) == len(layers):
+            weight = torch.cat([layer.weight for layer in linears])
+            biases = [layer.bias for layer in linears if layer.bias is not None]
+            together = nn.functional.linear(hidden_BLD, weight, torch.cat(biases) if biases else None)
+            made = together.split([layer.out_features for layer in linears], dim=-1)
+        else:
+            made = tuple(layer(hidden_BLD) for layer in layers)
+        return [self.split_heads(states_BLE) for states_BLE in made]
+
     def per_head(self, vector_D: Tensor) -> Tensor:
         return vector_D.view(self.num_heads, self.head_size)
 
@@ -78,6 +104,12 @@ class Variant(nn.Module):
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         raise NotImplementedError
+
+    def fold(self, output: nn.Linear, rotary: bool) -> None:
+        """Merge parameters with one another and with the output projection where that changes no result.
+
+        Afterwards `options` must describe the parameters that are left. By default nothing can be merged.
+        """
 
     def parameter_formula(self) -> int:
         """How many parameters the paper's algebra says this has; tests hold the module to it."""

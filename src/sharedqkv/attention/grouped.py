@@ -43,11 +43,10 @@ class Grouped(Variant):
             self.value = nn.Linear(geometry.width, self.key_value_width)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
-        q_BHLK = self.split_heads(self.query(hidden_BLD))
         if self.options.tie_key_value:
-            s_BGLK = self.split_heads(self.key_value(hidden_BLD))
+            q_BHLK, s_BGLK = self.project(hidden_BLD, self.query, self.key_value)
             return Projected(q_BHLK, s_BGLK, s_BGLK)
-        return Projected(q_BHLK, self.split_heads(self.key(hidden_BLD)), self.split_heads(self.value(hidden_BLD)))
+        return Projected(*self.project(hidden_BLD, self.query, self.key, self.value))
 
     def _key_value_products(self) -> int:
         return 1 if self.options.tie_key_value else 2

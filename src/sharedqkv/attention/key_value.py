@@ -16,8 +16,8 @@ class KeyValue(Variant):
         self.key_value = nn.Linear(geometry.width, geometry.width)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
-        s_BHLK = self.split_heads(self.key_value(hidden_BLD))
-        return Projected(self.split_heads(self.query(hidden_BLD)), s_BHLK, s_BHLK)
+        q_BHLK, s_BHLK = self.project(hidden_BLD, self.query, self.key_value)
+        return Projected(q_BHLK, s_BHLK, s_BHLK)
 
     def parameter_formula(self) -> int:
         return 2 * self.geometry.width**2 + 2 * self.geometry.width

@@ -56,11 +56,7 @@ class LowRank(Variant):
             initialization.normal_(projection.up.weight, std=factor_std)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
-        return Projected(
-            self.split_heads(self.query(hidden_BLD)),
-            self.split_heads(self.key(hidden_BLD)),
-            self.split_heads(self.value(hidden_BLD)),
-        )
+        return Projected(*self.project(hidden_BLD, self.query, self.key, self.value))
 
     def parameter_formula(self) -> int:
         return 3 * (2 * self.geometry.width * self.rank + self.geometry.width)

@@ -22,11 +22,7 @@ class Standard(Variant):
         return geometry.head_size
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
-        return Projected(
-            self.split_heads(self.query(hidden_BLD)),
-            self.split_heads(self.key(hidden_BLD)),
-            self.split_heads(self.value(hidden_BLD)),
-        )
+        return Projected(*self.project(hidden_BLD, self.query, self.key, self.value))
 
     def parameter_formula(self) -> int:
         return 3 * (self.geometry.width * self.context_width + self.context_width)

@@ -16,8 +16,8 @@ class Symmetric(Variant):
         self.value = nn.Linear(geometry.width, geometry.width)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
-        q_BHLK = self.split_heads(self.query(hidden_BLD))
-        return Projected(q_BHLK, q_BHLK, self.split_heads(self.value(hidden_BLD)))
+        q_BHLK, v_BHLK = self.project(hidden_BLD, self.query, self.value)
+        return Projected(q_BHLK, q_BHLK, v_BHLK)
 
     def parameter_formula(self) -> int:
         return 2 * self.geometry.width**2 + 2 * self.geometry.width

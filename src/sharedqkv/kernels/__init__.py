@@ -1,7 +1,17 @@
-"""Fused attention for keys and values that are one tensor, reached as the attention backend `fused`."""
+"""Kernels for GPUs: fused attention for keys and values that are one tensor, reached as the attention backend `fused`,
+and bias with GELU."""
 
 from sharedqkv.kernels.backend import FUSED, fused_attention
+from sharedqkv.kernels.gelu import bias_gelu, bias_gelu_applies
 from sharedqkv.kernels.op import shared_kv_attention
 from sharedqkv.kernels.segments import Segments, segments_of
 
-__all__ = ["FUSED", "Segments", "fused_attention", "segments_of", "shared_kv_attention"]
+__all__ = [
+    "FUSED",
+    "Segments",
+    "bias_gelu",
+    "bias_gelu_applies",
+    "fused_attention",
+    "segments_of",
+    "shared_kv_attention",
+]

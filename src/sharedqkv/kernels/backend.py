@@ -41,8 +41,8 @@ def fused_attention(
 ) -> tuple[Tensor, None]:
     """Attention with the interface's signature.
 
-    Our own models give `projected` and `rotation` besides: scales and rotation are then still to be applied, so that
-    the kernels can.
+    Our own models give `projected` and `rotation` besides: scales of queries and keys and the rotation are then still
+    to be applied, so that the kernels can. The output's scale stays with the caller.
     """
     projected = projected or Projected(query, key, value)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
@@ -55,7 +55,6 @@ def fused_attention(
         projected.k_BGLK,
         query_scale_HD=projected.query_scale_HK,
         key_scale_HD=projected.key_scale_HK,
-        output_scale_HD=projected.output_scale_HK,
         rotation=rotation,
         segments=attention_mask if isinstance(attention_mask, Segments) else None,
         causal=causal,
@@ -101,8 +100,6 @@ def _by_sdpa(
     context_BLHK, _ = sdpa_attention_forward(
         module, q_BHLK, k_BGLK, v_BGLK, attention_mask, dropout=dropout, scaling=scaling, is_causal=causal, **kwargs
     )
-    if projected.output_scale_HK is not None:
-        context_BLHK = context_BLHK * projected.output_scale_HK.to(context_BLHK.dtype)
     return context_BLHK
 
 

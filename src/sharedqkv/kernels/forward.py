@@ -11,12 +11,12 @@ from sharedqkv.kernels.tiles import (
     load_ids,
     load_prepared,
     load_row_bits,
-    load_scale,
     load_tile,
     product,
     product_of_rows,
     reach,
     store_tile,
+    through_memory,
 )
 
 
@@ -54,6 +54,8 @@ def forward_kernel(
     rows = block * M + tl.arange(0, M)
 
     queries = load_prepared(q, b, h, rows, scales.query, angles, L, D, SCALED, ROTARY, FULL, DOT)
+    if (SCALED or ROTARY) and not ONE_TILE:
+        queries = through_memory(out, b, h, rows, queries, L, D, FULL, DOT)
     query_ids = load_ids(ids.query, b, rows, L, SEGMENTED)
     row_bits = load_row_bits(dropout, b, h, H, rows, L, DROPOUT)
 
@@ -91,8 +93,6 @@ def forward_kernel(
     seen = total > 0
     total = tl.where(seen, total, 1.0)
     context = context * (1 / total)[:, None]
-    if SCALED:
-        context = context * load_scale(scales.output, h, D, SCALED)[None, :]
     store_tile(out, b, h, rows, context, L, D, FULL)
     lse = tl.where(seen, peak + tl.log2(total), 0.0)
     tl.store(lse_ptr + (b * H + h).to(tl.int64) * L + rows, lse, mask=rows < L)

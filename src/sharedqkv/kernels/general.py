@@ -17,58 +17,35 @@ from sharedqkv.kernels.tiles import (
     load_ids,
     load_prepared,
     load_row_bits,
-    load_scale,
     load_statistic,
     load_tile,
     product,
     product_of_rows,
     reach,
-    scale_channels,
     store_tile,
 )
 
 
 @triton.jit(do_not_specialize=["L"])
 def delta_kernel(
-    s,
     out,
     grad_out,
-    looking_delta_ptr,
-    seen_delta_ptr,
-    output_scale_ptr,
+    delta_ptr,
     H,
     L,
     D: tl.constexpr,
     M: tl.constexpr,
-    DOT: tl.constexpr,
-    SAME: tl.constexpr,
-    SCALED: tl.constexpr,
 ):
-    """For each row, the sum over channels of output times gradient.
-
-    Gradients of logits are differences with this sum, tiny ones where a token sees little but one key. So it must be
-    rounded as what it is subtracted from: for rows as queries the scaled gradient is rounded, for rows as keys the
-    scaled values are.
-    """
+    """For each row, the sum over channels of output times gradient."""
     blocks = tl.cdiv(L, M)
     b = tl.program_id(0) // blocks // H
     h = tl.program_id(0) // blocks % H
     rows = tl.program_id(0) % blocks * M + tl.arange(0, M)
     statistics = (b * H + h).to(tl.int64) * L + rows
 
-    context = load_tile(out, b, h, rows, L, D, False)
-    grad = load_tile(grad_out, b, h, rows, L, D, False)
-    tl.store(seen_delta_ptr + statistics, tl.sum(context.to(tl.float32) * grad.to(tl.float32), 1), mask=rows < L)
-    if SCALED:
-        scale = load_scale(output_scale_ptr, h, D, SCALED)[None, :]
-        # A channel of scale zero has no gradient to be multiplied with.
-        unscaled = context.to(tl.float32) * tl.where(scale == 0, 0.0, 1 / scale)
-        if SAME:
-            # The output of a token that sees itself is s, exactly.
-            tile = load_tile(s, b, h, rows, L, D, False).to(tl.float32)
-            unscaled = tl.where(context == (tile * scale).to(context.dtype), tile, unscaled)
-        grad = (grad.to(tl.float32) * scale).to(DOT).to(tl.float32)
-        tl.store(looking_delta_ptr + statistics, tl.sum(unscaled * grad, 1), mask=rows < L)
+    context = load_tile(out, b, h, rows, L, D, False).to(tl.float32)
+    grad = load_tile(grad_out, b, h, rows, L, D, False).to(tl.float32)
+    tl.store(delta_ptr + statistics, tl.sum(context * grad, 1), mask=rows < L)
 
 
 @triton.jit(do_not_specialize=["L"])
@@ -79,8 +56,7 @@ def general_kernel(
     grad_q,
     grad_s,
     lse_ptr,
-    looking_delta_ptr,
-    seen_delta_ptr,
+    delta_ptr,
     scale_grads_ptr,
     scales,
     angles,
@@ -111,14 +87,12 @@ def general_kernel(
     g = program // blocks % (H // GROUP)
     rows = block * M + tl.arange(0, M)
 
-    own = load_tile(s, b, g, rows, L, D, FULL)
-    output_scale = load_scale(scales.output, g, D, SCALED)
+    own_values = load_tile(s, b, g, rows, L, D, FULL).to(DOT)
     if SCALED:
-        scale_grads_ptr += program.to(tl.int64) * (3 if ROTARY else 2) * D
-    own_keys = own.to(DOT)
+        scale_grads_ptr += program.to(tl.int64) * (2 if ROTARY else 1) * D
+    own_keys = own_values
     if ROTARY:
         own_keys = load_prepared(s, b, g, rows, scales.key, angles, L, D, SCALED, ROTARY, FULL, DOT)
-    own_values = scale_channels(own, output_scale, SCALED, DOT)
     own_query_ids = load_ids(ids.query, b, rows, L, SEGMENTED)
     own_key_ids = load_ids(ids.key, b, rows, L, SEGMENTED)
     first_key, last_key = reach(own_query_ids, ids.key, b, L, SEGMENTED, N)
@@ -134,10 +108,9 @@ def general_kernel(
         h = g * GROUP + index
         # The rows as queries.
         own_queries = load_prepared(q, b, h, rows, scales.query, angles, L, D, SCALED, ROTARY, FULL, DOT)
-        own_grads = load_tile(grad_out, b, h, rows, L, D, FULL)
-        own_grads = scale_channels(own_grads, output_scale, SCALED, DOT)
+        own_grads = load_tile(grad_out, b, h, rows, L, D, FULL).to(DOT)
         own_lse = load_statistic(lse_ptr, b, h, H, rows, L)
-        own_delta = load_statistic(looking_delta_ptr, b, h, H, rows, L)
+        own_delta = load_statistic(delta_ptr, b, h, H, rows, L)
         own_bits = load_row_bits(dropout, b, h, H, rows, L, DROPOUT)
         query_sum = tl.zeros([M, D], tl.float32)
         for start in range(first_key, last_key, N):
@@ -168,7 +141,7 @@ def general_kernel(
             queries = load_prepared(q, b, h, columns, scales.query, angles, L, D, SCALED, ROTARY, FULL, DOT)
             grads = load_tile(grad_out, b, h, columns, L, D, FULL).to(DOT)
             lse = load_statistic(lse_ptr, b, h, H, columns, L)
-            delta = load_statistic(seen_delta_ptr, b, h, H, columns, L)
+            delta = load_statistic(delta_ptr, b, h, H, columns, L)
             bits = load_row_bits(dropout, b, h, H, columns, L, DROPOUT)
             query_ids = load_ids(ids.query, b, columns, L, SEGMENTED)
             logits = hide(
@@ -227,9 +200,8 @@ def general_head_kernel(
     rows = tl.arange(0, N)
 
     tile = load_tile(s, b, g, rows, L, D, FULL).to(DOT)
-    output_scale = load_scale(scales.output, g, D, SCALED)
     if SCALED:
-        scale_grads_ptr += program.to(tl.int64) * (3 if ROTARY else 2) * D
+        scale_grads_ptr += program.to(tl.int64) * (2 if ROTARY else 1) * D
     keys = tile
     if ROTARY:
         keys = load_prepared(s, b, g, rows, scales.key, angles, L, D, SCALED, ROTARY, FULL, DOT)
@@ -242,7 +214,7 @@ def general_head_kernel(
     for index in range(GROUP):
         h = g * GROUP + index
         queries = load_prepared(q, b, h, rows, scales.query, angles, L, D, SCALED, ROTARY, FULL, DOT)
-        grads = load_tile(grad_out, b, h, rows, L, D, FULL)
+        grads = load_tile(grad_out, b, h, rows, L, D, FULL).to(DOT)
         lse = load_statistic(lse_ptr, b, h, H, rows, L)
         bits = load_row_bits(dropout, b, h, H, rows, L, DROPOUT)
         logits = hide(
@@ -250,13 +222,12 @@ def general_head_kernel(
             query_ids[:, None], key_ids[None, :], L, SEGMENTED, CAUSAL, FULL,
         )  # fmt: skip
         weights = tl.exp2(logits - lse[:, None])
-        scaled_grads = scale_channels(grads, output_scale, SCALED, DOT)
-        grad_weights = product_of_rows(scaled_grads, tile)
+        grad_weights = product_of_rows(grads, tile)
         grad_weights = keep(grad_weights, bits[:, None], rows[None, :], dropout, DROPOUT)
         delta = tl.sum(weights * grad_weights, 1)
         grad_logits = (weights * (grad_weights - delta[:, None])).to(DOT)
         kept = keep(weights, bits[:, None], rows[None, :], dropout, DROPOUT).to(DOT)
-        value_sum = product(tl.trans(kept), grads.to(DOT), value_sum)
+        value_sum = product(tl.trans(kept), grads, value_sum)
         key_sum = product(tl.trans(grad_logits), queries, key_sum)
         query_sum = product(grad_logits, keys, tl.zeros([N, D], tl.float32))
         query_sum = finish_queries(

@@ -29,7 +29,6 @@ class Call:
     s_BGLD: Tensor
     query_scale_HD: Tensor | None
     key_scale_HD: Tensor | None
-    output_scale_HD: Tensor | None
     cos_BLD: Tensor | None
     sin_BLD: Tensor | None
     query_ids_BL: Tensor | None
@@ -59,11 +58,16 @@ class Call:
     def rotary(self) -> bool:
         return self.cos_BLD is not None
 
+    @property
+    def symmetric(self) -> bool:
+        """Whether a token looks at another as the other at it."""
+        return self.q_BHLD is None and not self.rotary
+
     def shared_arguments(self) -> dict[str, Any]:
         """The arguments that every attention kernel takes."""
         survive = 1.0 - self.dropout
         return {
-            "scales": Scales(self.query_scale_HD, self.key_scale_HD, self.output_scale_HD),
+            "scales": Scales(self.query_scale_HD, self.key_scale_HD),
             "ids": Ids(self.query_ids_BL, self.key_ids_BL),
             "dropout": Dropout(self.seed, min(round(self.dropout * 2**31), 2**31 - 1), 1.0 / survive),
             "H": self.queries.shape[1],
@@ -111,6 +115,12 @@ class Tiles:
         options = {"num_warps": self.warps, "num_stages": self.stages, "maxnreg": self.registers}
         return {**rows, "N": self.columns, "FULL": full, **options}
 
+    def programs_a_head(self, call: Call) -> int:
+        """Of a kernel whose programs go through the batches: as many as run at once, eight warps a multiprocessor."""
+        device = call.s_BGLD.device
+        processors = torch.cuda.get_device_properties(device).multi_processor_count if device.type == "cuda" else 1
+        return max(1, min(call.s_BGLD.shape[0], processors * 8 // self.warps // call.s_BGLD.shape[1]))
+
 
 def forward_tiles(call: Call) -> Tiles:
     if call.s_BGLD.dtype == torch.float32:
@@ -119,7 +129,8 @@ def forward_tiles(call: Call) -> Tiles:
     if call.length <= 256:
         columns = short_tile(call.length)
         return Tiles(min(64, columns), columns, warps=8 if wide or columns == 256 else 4, stages=1)
-    return Tiles(128, 64, warps=8 if wide else 4, stages=2 if call.rotary else 3)
+    # With a rotation Triton 3.6 computes wrongly once loads overlap: stages must be 1 there, also below.
+    return Tiles(128 if wide else 64, 64, warps=8 if wide else 4, stages=1 if call.rotary else 3)
 
 
 def backward_tiles(call: Call) -> Tiles:
@@ -127,10 +138,16 @@ def backward_tiles(call: Call) -> Tiles:
         size = exact_tile(call)
         return Tiles(size, size, warps=4, stages=1, whole_head=call.length <= size)
     wide = call.head_size > 64
+    registers = None if wide or call.rotary else 168
     if call.length <= (64 if wide else 128):
         size = short_tile(call.length)
-        return Tiles(size, size, warps=8 if wide or size == 128 else 4, stages=1, whole_head=True)
-    return Tiles(64, 64, warps=8 if wide else 4, stages=2)
+        warps = 8 if wide or size == 128 else 4
+        if call.symmetric:
+            return Tiles(size, size, warps, stages=3, whole_head=True)
+        return Tiles(size, size, warps, stages=1, whole_head=True, registers=registers and 128)
+    if call.symmetric:
+        return Tiles(64, 64, warps=8, stages=2) if wide else Tiles(64, 32, warps=4, stages=3, registers=registers)
+    return Tiles(64, 64, warps=8 if wide else 4, stages=1, registers=registers)
 
 
 def exact_tile(call: Call) -> int:
@@ -177,15 +194,18 @@ def forward(call: Call, tiles: Tiles | None = None) -> tuple[Tensor, Tensor]:
 def backward(
     call: Call, grad_BLHD: Tensor, out_BLHD: Tensor, lse_BHL: Tensor, tiles: Tiles | None = None
 ) -> tuple[Tensor | None, Tensor, Tensor | None]:
-    """Gradients of q (unless s is its own queries), of s, and of the scales, (H, 2 or 3, D): query, output, key."""
+    """Gradients of q (unless s is its own queries), of s, and of the scales, (H, 1 or 2, D): query, key."""
     tiles = tiles or backward_tiles(call)
     B, G, L, D = call.s_BGLD.shape
     blocks = triton.cdiv(L, tiles.rows)
+    going_through = call.symmetric and tiles.whole_head
+    programs = tiles.programs_a_head(call) if going_through else B * blocks
     grad_q_BLHD = None if call.q_BHLD is None else torch.empty_like(out_BLHD)
     grad_s_BLGD = call.s_BGLD.new_empty(B, L, G, D)
     scale_grads = None
     if call.scaled:
-        scale_grads = call.s_BGLD.new_empty(B, G, blocks, 3 if call.rotary else 2, D, dtype=torch.float32)
+        batches = programs if going_through else B
+        scale_grads = call.s_BGLD.new_empty(batches, G, blocks, 2 if call.rotary else 1, D, dtype=torch.float32)
     arguments = {
         "grad_out": transposed_rows_of(grad_BLHD),
         "grad_s": transposed_rows_of(grad_s_BLGD),
@@ -197,35 +217,31 @@ def backward(
     }
     with torch.cuda.device_of(call.s_BGLD):
         if not tiles.whole_head:
-            arguments |= row_products(call, out_BLHD, grad_BLHD)
-        if call.q_BHLD is None and not call.rotary:
+            arguments["delta_ptr"] = row_products(out_BLHD, grad_BLHD)
+        if call.symmetric:
             kernel = symmetric_head_kernel if tiles.whole_head else symmetric_kernel
             arguments["s"] = rows_of(call.s_BGLD)
+            if going_through:
+                arguments |= {"B": B, "programs": programs, "STAGES": tiles.stages}
         else:
             kernel = general_head_kernel if tiles.whole_head else general_kernel
             grad_q = None if grad_q_BLHD is None else transposed_rows_of(grad_q_BLHD)
             arguments |= {"grad_q": grad_q, "SAME": grad_q is None, **call.general_arguments()}
-        kernel[(B * G * blocks,)](**arguments)
+        kernel[(programs * G,)](**arguments)
     return grad_q_BLHD, grad_s_BLGD, None if scale_grads is None else scale_grads.sum((0, 2))
 
 
-def row_products(call: Call, out_BLHD: Tensor, grad_BLHD: Tensor) -> dict[str, Tensor]:
-    """Σ output · gradient for each row, (B, H, L), as subtracted for rows as queries and for rows as keys."""
+def row_products(out_BLHD: Tensor, grad_BLHD: Tensor) -> Tensor:
+    """Σ output · gradient for each row, (B, H, L)."""
     B, L, H, D = out_BLHD.shape
-    seen_BHL = out_BLHD.new_empty(B, H, L, dtype=torch.float32)
-    deltas = {"seen_delta_ptr": seen_BHL, "looking_delta_ptr": torch.empty_like(seen_BHL) if call.scaled else seen_BHL}
+    delta_BHL = out_BLHD.new_empty(B, H, L, dtype=torch.float32)
     delta_kernel[(B * H * triton.cdiv(L, DELTA_ROWS),)](
-        s=rows_of(call.s_BGLD),
         out=transposed_rows_of(out_BLHD),
         grad_out=transposed_rows_of(grad_BLHD),
-        output_scale_ptr=call.output_scale_HD,
+        delta_ptr=delta_BHL,
         H=H,
         L=L,
         D=D,
         M=DELTA_ROWS,
-        DOT=dot_type(out_BLHD.dtype),
-        SAME=call.q_BHLD is None,
-        SCALED=call.scaled,
-        **deltas,
     )
-    return deltas
+    return delta_BHL

@@ -36,27 +36,24 @@ def shared_kv_attention(
     *,
     query_scale_HD: Tensor | None = None,
     key_scale_HD: Tensor | None = None,
-    output_scale_HD: Tensor | None = None,
     rotation: Rotation | None = None,
     segments: Segments | None = None,
     causal: bool = False,
     dropout: float = 0.0,
     scaling: float | None = None,
 ) -> Tensor:
-    """`softmax(rot(q * query_scale) rot(s * key_scale)ᵀ * scaling) s * output_scale`, as (B, L, H, D).
+    """`softmax(rot(q * query_scale) rot(s * key_scale)ᵀ * scaling) s`, as (B, L, H, D).
 
     Keys and values are s; when q is s too (the very tensor) it is read once for all three. G heads of s serve H heads
     of q in equal groups. `rotation` is cos and sin as from `rotation_for`, `segments` says who sees whom, `scaling` is
     D^-½ unless given. A row that sees no key gives zeros.
     """
     _check(q_BHLD, s_BGLD, rotation, segments, dropout, scaling)
-    scales = (query_scale_HD, key_scale_HD, output_scale_HD)
+    scales = (query_scale_HD, key_scale_HD)
     if any(scale is not None for scale in scales):
         _check_scales(q_BHLD, s_BGLD, scales)
         ones_HD = torch.ones(q_BHLD.shape[1], q_BHLD.shape[3], device=s_BGLD.device)
-        query_scale_HD, key_scale_HD, output_scale_HD = (
-            ones_HD if scale is None else scale.contiguous() for scale in scales
-        )
+        query_scale_HD, key_scale_HD = (ones_HD if scale is None else scale.contiguous() for scale in scales)
         if rotation is None:
             # Nothing stands between the two.
             query_scale_HD, key_scale_HD = query_scale_HD * key_scale_HD, None
@@ -67,7 +64,6 @@ def shared_kv_attention(
         _with_channels_adjacent(s_BGLD),
         query_scale_HD,
         key_scale_HD,
-        output_scale_HD,
         cos_BLD,
         sin_BLD,
         None if segments is None else segments.query_ids_BL.contiguous(),
@@ -134,7 +130,7 @@ def _check_scales(q_BHLD: Tensor, s_BGLD: Tensor, scales: tuple[Tensor | None, .
 
 
 _ARGUMENTS = (
-    "Tensor? q, Tensor s, Tensor? query_scale, Tensor? key_scale, Tensor? output_scale, Tensor? cos, Tensor? sin, "
+    "Tensor? q, Tensor s, Tensor? query_scale, Tensor? key_scale, Tensor? cos, Tensor? sin, "
     "Tensor? query_ids, Tensor? key_ids, Tensor? seed, float scaling, bool causal, float dropout"
 )
 
@@ -184,7 +180,7 @@ def _(
 ) -> tuple[Tensor, Tensor, Tensor]:
     batch, heads, length, size = s.shape
     grad_q = out.new_empty(0) if q is None else torch.empty_like(out)
-    scales = 0 if query_scale is None else 2 if key_scale is None else 3
+    scales = 0 if query_scale is None else 1 if key_scale is None else 2
     grad_scales = s.new_empty((heads, scales, size) if scales else 0, dtype=torch.float32)
     return grad_q, s.new_empty(batch, length, heads, size), grad_scales
 
@@ -197,11 +193,11 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tens
 
 def _differentiate(ctx: Any, grad: Tensor, grad_lse: Tensor) -> tuple[Tensor | None, ...]:
     out, lse, *tensors = ctx.saved_tensors
-    q, _, query_scale, key_scale, output_scale = tensors[:5]
+    q, _, query_scale, key_scale = tensors[:4]
     grad_q, grad_s, grad_scales = _backward(grad, out, lse, *tensors, ctx.scaling, ctx.causal, ctx.dropout)
     of_scales = [
         None if scale is None else grad_scales[:, index].to(scale.dtype)
-        for index, scale in ((0, query_scale), (2, key_scale), (1, output_scale))
+        for index, scale in ((0, query_scale), (1, key_scale))
     ]
     not_differentiable = [None] * 8
     return (

@@ -28,11 +28,10 @@ class Rows(NamedTuple):
 
 
 class Scales(NamedTuple):
-    """One number a head and channel, for queries, keys (under a rotation) and outputs."""
+    """One number a head and channel, for queries and, under a rotation, for keys."""
 
     query: Any
     key: Any
-    output: Any
 
 
 class Angles(NamedTuple):
@@ -87,6 +86,18 @@ def store_tile(tensor, b, h, rows, tile, L, D: tl.constexpr, FULL: tl.constexpr)
         tl.store(pointers, tile.to(tensor.pointer.dtype.element_ty))
     else:
         tl.store(pointers, tile.to(tensor.pointer.dtype.element_ty), mask=rows[:, None] < L)
+
+
+@triton.jit
+def through_memory(tensor, b, h, rows, tile, L, D: tl.constexpr, FULL: tl.constexpr, DOT: tl.constexpr):
+    """The tile, by way of rows of `tensor` that this program alone writes to, later.
+
+    What comes straight from memory lies in shared memory for the left side of a product. What was computed is brought
+    into registers again for every product of a loop, and the products no longer overlap.
+    """
+    store_tile(tensor, b, h, rows, tile, L, D, FULL)
+    tl.debug_barrier()
+    return load_tile(tensor, b, h, rows, L, D, FULL).to(DOT)
 
 
 @triton.jit
@@ -252,34 +263,11 @@ def finish_keys_and_values(
     key_sum, value_sum, s, b, h, rows, scales, angles, scaling, scale_grads_ptr, L,
     SCALED: tl.constexpr, ROTARY: tl.constexpr, FULL: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of s in its two roles; the sums for the output's scale, the second, and the keys', the third."""
+    """The gradient of s in its two roles; the sum for the keys' scale, the second, on the way."""
     D: tl.constexpr = key_sum.shape[1]
     key_grad = rotate_back(key_sum, angles, b, rows, L, ROTARY) * scaling
-    value_grad = value_sum
-    if SCALED:
+    if SCALED and ROTARY:
         tile = load_tile(s, b, h, rows, L, D, FULL, AGAIN=True).to(tl.float32)
-        store_sum_of_rows(scale_grads_ptr + D, tile * value_grad)
-        value_grad = value_grad * load_scale(scales.output, h, D, SCALED, AGAIN=True)[None, :]
-        if ROTARY:
-            store_sum_of_rows(scale_grads_ptr + 2 * D, tile * key_grad)
-            key_grad = key_grad * load_scale(scales.key, h, D, SCALED, AGAIN=True)[None, :]
-    return key_grad + value_grad
-
-
-@triton.jit
-def finish_symmetric(
-    logit_sum, value_sum, s, b, h, rows, scales, scaling, scale_grads_ptr, L,
-    SCALED: tl.constexpr, FULL: tl.constexpr,
-):  # fmt: skip
-    """The gradient of s as queries and keys at once and as values; the sums for the queries' and the output's scale."""
-    D: tl.constexpr = value_sum.shape[1]
-    logit_grad = logit_sum * scaling
-    value_grad = value_sum
-    if SCALED:
-        tile = load_tile(s, b, h, rows, L, D, FULL, AGAIN=True).to(tl.float32)
-        # Every pair of rows was met twice, once from each side.
-        store_sum_of_rows(scale_grads_ptr, tile * logit_grad * 0.5)
-        store_sum_of_rows(scale_grads_ptr + D, tile * value_grad)
-        logit_grad = logit_grad * load_scale(scales.query, h, D, SCALED, AGAIN=True)[None, :]
-        value_grad = value_grad * load_scale(scales.output, h, D, SCALED, AGAIN=True)[None, :]
-    return logit_grad + value_grad
+        store_sum_of_rows(scale_grads_ptr + D, tile * key_grad)
+        key_grad = key_grad * load_scale(scales.key, h, D, SCALED, AGAIN=True)[None, :]
+    return key_grad + value_sum

@@ -9,8 +9,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from sharedqkv.attention.base import is_plain_linear
 from sharedqkv.attention.rotary import Rotation, plain_queries_keys_values
-from sharedqkv.kernels import FUSED
+from sharedqkv.kernels import FUSED, bias_gelu, bias_gelu_applies
 from sharedqkv.models.configuration import SharedQKVConfig
 
 
@@ -74,8 +75,16 @@ class ResidualOutput(nn.Module):
     def sublayer_input(self, residual: Tensor) -> Tensor:
         return self.LayerNorm(residual) if self.pre_norm else residual
 
-    def forward(self, states: Tensor, residual: Tensor) -> Tensor:
-        states = self.dropout(self.dense(states))
+    def forward(self, states: Tensor, residual: Tensor, scale: Tensor | None = None) -> Tensor:
+        """`scale` multiplies the channels of `states`."""
+        if scale is None:
+            states = self.dense(states)
+        elif is_plain_linear(self.dense):
+            # On the weight it costs next to nothing, gradients included, however many tokens there are.
+            states = nn.functional.linear(states, self.dense.weight * scale, self.dense.bias)
+        else:
+            states = self.dense(states * scale.to(states.dtype))
+        states = self.dropout(states)
         summed = states + residual.to(states.dtype)
         return summed if self.pre_norm else self.LayerNorm(summed)
 
@@ -122,12 +131,10 @@ class SharedQKVAttention(nn.Module):
         self, hidden_BLD: Tensor, attention_mask: Any, rotation: Rotation | None, **kwargs: Any
     ) -> tuple[Tensor, Tensor | None]:
         projected = self.self(self.output.sublayer_input(hidden_BLD))
-        output_scale_HK = projected.output_scale_HK
         if self.config._attn_implementation == FUSED:
-            # It applies scales and rotation itself, where they cost nothing.
+            # It applies the scales of queries and keys and the rotation itself, where they cost nothing.
             q_BHLK, k_BGLK, v_BGLK = projected.q_BHLK, projected.k_BGLK, projected.v_BGLK
             kwargs |= {"projected": projected, "rotation": rotation}
-            output_scale_HK = None
         else:
             q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
@@ -141,9 +148,9 @@ class SharedQKVAttention(nn.Module):
             scaling=self.scaling,
             **kwargs,
         )
-        if output_scale_HK is not None:
-            context_BLHK = context_BLHK * output_scale_HK.to(context_BLHK.dtype)
-        return self.output(context_BLHK.flatten(2), hidden_BLD), weights
+        scale_HK = projected.output_scale_HK
+        scale_E = None if scale_HK is None else scale_HK.flatten()
+        return self.output(context_BLHK.flatten(2), hidden_BLD, scale_E), weights
 
 
 class SharedQKVIntermediate(nn.Module):
@@ -151,8 +158,11 @@ class SharedQKVIntermediate(nn.Module):
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
         self.activation = ACT2FN[config.hidden_act]
+        self.is_gelu = config.hidden_act == "gelu"
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
+        if self.is_gelu and is_plain_linear(self.dense) and bias_gelu_applies(hidden_BLD):
+            return bias_gelu(nn.functional.linear(hidden_BLD, self.dense.weight), self.dense.bias)
         return self.activation(self.dense(hidden_BLD))
 
 

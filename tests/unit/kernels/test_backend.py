@@ -176,7 +176,7 @@ def same(s):
 @needs_kernels
 def test_reasons_of_the_kernels(monkeypatch):
     s = S.to(DEVICE)
-    scales = {"query_scale_HK": s[0, :, 0], "key_scale_HK": s[0, :, 0], "output_scale_HK": s[0, :, 0]}
+    scales = {"query_scale_HK": s[0, :, 0], "key_scale_HK": s[0, :, 0]}
     one_head = s[:, :1]
     assert "heads in groups" in backend.why_not_fused(Projected(s, one_head, one_head, **scales), None)
     assert "not torch.float64" in backend.why_not_fused(same(s.double()), None)

@@ -15,7 +15,7 @@ LENGTHS = (1, 15, 16, 17, 64, 65, 127, 128, 129, 256, 257, 1023, 8192)
 
 def call(length, head_size, dtype):
     s_BGLD = torch.empty(1, 1, length, head_size, dtype=dtype, device="meta")
-    return launch.Call(None, s_BGLD, *[None] * 8, scaling=1.0, causal=False, dropout=0.0)
+    return launch.Call(None, s_BGLD, *[None] * 7, scaling=1.0, causal=False, dropout=0.0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -152,8 +152,8 @@ def test_scales_may_be_given_one_by_one():
     inputs = Inputs.of(Case(17)).to(DEVICE, torch.float32)
     s, scale = inputs.leaves["s"], inputs.leaves["key_scale"]
     ones = torch.ones_like(scale)
-    for name in ("query_scale_HD", "key_scale_HD", "output_scale_HD"):
-        all_given = {"query_scale_HD": ones, "key_scale_HD": ones, "output_scale_HD": ones, name: scale}
+    for name in ("query_scale_HD", "key_scale_HD"):
+        all_given = {"query_scale_HD": ones, "key_scale_HD": ones, name: scale}
         assert torch.equal(shared_kv_attention(s, s, **{name: scale}), shared_kv_attention(s, s, **all_given)), name
 
 
@@ -229,8 +229,8 @@ def test_compiles_without_graph_breaks(kind):
 @pytest.mark.parametrize("kind", [SHARED, KEY_VALUE])
 def test_the_operator_keeps_torchs_rules(kind):
     inputs = Inputs.of(Case(17, **kind)).to(DEVICE, torch.float32)
-    scales = [inputs.leaves.get(name) for name in ("query_scale", "output_scale")]
-    arguments = (inputs.leaves.get("q"), inputs.leaves["s"], scales[0], None, scales[1], *[None] * 5, 0.2, False, 0.0)
+    q, s, query_scale = (inputs.leaves.get(name) for name in ("q", "s", "query_scale"))
+    arguments = (q, s, query_scale, *[None] * 6, 0.2, False, 0.0)
     torch.library.opcheck(_forward, arguments)
 
 
@@ -249,7 +249,7 @@ S = torch.zeros(2, 4, 5, 32)
         (S, S, {"dropout": 1.0}, r"dropout must be in \[0, 1\), not 1.0"),
         (S, S, {"scaling": 0.0}, "scaling must be positive"),
         (S, S, {"query_scale_HD": S[0, :, 0, :5]}, r"must be \(heads, head size\) = \(4, 32\), not \(4, 5\)"),
-        (S, S[:, :2], {"output_scale_HD": S[0, :, 0]}, "scales need as many heads of s as of q, not 2 and 4"),
+        (S, S[:, :2], {"key_scale_HD": S[0, :, 0]}, "scales need as many heads of s as of q, not 2 and 4"),
         (S, S, {"segments": Segments(S[:, 0, :, 0], S[:, 0, :, 0])}, "query_ids must be int32"),
         (S, S, {"segments": Segments(S[:, 0, :4, 0].int(), S[:, 0, :, 0].int())}, r"of shape \(2, 5\)"),
         (S, S, {"rotation": (S[:1, :1, :4], S[:1, :1, :4])}, r"cos and sin must be \(1 or 2, 1, 5, 32\)"),

@@ -1,0 +1,49 @@
+"""Projections together and one by one."""
+
+import torch
+from helpers import make_batch, tensors_of, tiny_config, tiny_model
+from torch import nn
+from torch.testing import assert_close
+
+from sharedqkv.attention import base
+
+
+def loss_and_gradients(model, batch):
+    outputs = model(**batch)
+    model.zero_grad()
+    outputs.loss.backward()
+    return tensors_of(outputs) | {name: parameter.grad for name, parameter in model.named_parameters()}
+
+
+def test_one_product_gives_the_values_and_gradients_of_many(variant, monkeypatch):
+    model = tiny_model("MaskedLM", tiny_config(variant))
+    batch = make_batch("MaskedLM").all()
+    apart = loss_and_gradients(model, batch)
+    monkeypatch.setattr(base, "one_product_is_faster", lambda hidden: True)
+    together = loss_and_gradients(model, batch)
+    assert together.keys() == apart.keys()
+    for name, tensor in together.items():
+        assert_close(tensor, apart[name], rtol=1e-4, atol=1e-5, msg=lambda text, name=name: f"{name}: {text}")
+
+
+def test_layers_that_must_be_called_are_called(monkeypatch):
+    monkeypatch.setattr(base, "one_product_is_faster", lambda hidden: True)
+    model = tiny_model("Model", tiny_config("standard"))
+    seen = []
+    model.encoder.layer[0].attention.self.key.register_forward_hook(lambda *_: seen.append("hook"))
+    adapted = model.encoder.layer[1].attention.self
+    adapted.value = nn.Sequential(adapted.value, nn.Identity())
+    adapted.value[1].register_forward_hook(lambda *_: seen.append("adapter"))
+    with torch.no_grad():
+        model(**make_batch("Model").all())
+    assert seen == ["hook", "adapter"]
+
+
+def test_an_output_scale_goes_through_an_adapter_too():
+    model = tiny_model("Model", tiny_config("shared"))
+    batch = make_batch("Model").all()
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        for layer in model.encoder.layer:
+            layer.attention.output.dense = nn.Sequential(layer.attention.output.dense)
+        assert_close(model(**batch).last_hidden_state, expected, rtol=1e-4, atol=1e-5)
