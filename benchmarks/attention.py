@@ -45,6 +45,7 @@ Attend = Callable[..., Tensor]
 
 
 def compiled(function: Attend) -> Attend:
+    torch._dynamo.config.recompile_limit = 64  # one graph for each length, with gradients and without
     return torch.compile(function, dynamic=False) if DEVICE == "cuda" else function
 
 

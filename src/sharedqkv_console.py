@@ -14,6 +14,7 @@ COMMANDS = {
     "predict": "ask a fine-tuned model",
     "robust": "try fine-tuned models on noise and on other domains",
     "compare": "say which of two fine-tuned models is better, by how much and how sure",
+    "bench": "time models side by side: training step, forward pass, memory, energy, the device's limit",
     "study": "from a YAML file to a report: pre-train, fine-tune, try and compare",
     "report": "make the report of a study again from its folder",
     "doctor": "say what is installed, which backends and devices work, and what is missing",

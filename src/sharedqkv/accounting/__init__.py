@@ -1,4 +1,4 @@
-"""Parameters and FLOPs (later: memory and time)."""
+"""Parameters, FLOPs, memory and time."""
 
 from sharedqkv.accounting.flops import flops_formula, forward_flops_per_token
 from sharedqkv.accounting.parameters import ParameterCount, count_parameters

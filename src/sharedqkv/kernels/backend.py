@@ -20,8 +20,8 @@ from sharedqkv.kernels.segments import Segments
 log = logging.getLogger(__name__)
 
 FUSED = "fused"
-LONGEST_FASTER_THAN_SDPA = 1024
-"""Of rows that need no mask; with one, SDPA is slow at any length."""
+LONGEST_FASTER_THAN_SDPA = {"symmetric": 2048, "queries apart": 512, "rotary": 128}
+"""Rows that need no mask, measured on an H200 (benchmarks/NOTES.md); with one, SDPA is slow at any length."""
 
 _told: set[str] = set()
 
@@ -46,7 +46,7 @@ def fused_attention(
     """
     projected = projected or Projected(query, key, value)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
-    reason = why_not_fused(projected, attention_mask)
+    reason = why_not_fused(projected, attention_mask, rotation is not None)
     if reason is not None:
         _tell_once(reason)
         return _by_sdpa(module, projected, rotation, attention_mask, scaling, dropout, causal, **kwargs), None
@@ -64,7 +64,7 @@ def fused_attention(
     return context_BLHK, None
 
 
-def why_not_fused(projected: Projected, attention_mask: Segments | Tensor | None) -> str | None:
+def why_not_fused(projected: Projected, attention_mask: Segments | Tensor | None, rotary: bool = False) -> str | None:
     """The reason to leave this attention to SDPA, or None."""
     q_BHLK, s_BGLK = projected.q_BHLK, projected.k_BGLK
     if s_BGLK is not projected.v_BGLK:
@@ -77,8 +77,10 @@ def why_not_fused(projected: Projected, attention_mask: Segments | Tensor | None
         return "the kernels know no scales for heads in groups"
     if not INTERPRETED and s_BGLK.dtype == torch.float32:
         return "SDPA is faster in float32"
-    if not INTERPRETED and attention_mask is None and s_BGLK.shape[2] > LONGEST_FASTER_THAN_SDPA:
-        return f"SDPA is faster for rows of more than {LONGEST_FASTER_THAN_SDPA} tokens"
+    kind = "rotary" if rotary else "symmetric" if q_BHLK is s_BGLK else "queries apart"
+    longest = LONGEST_FASTER_THAN_SDPA[kind]
+    if not INTERPRETED and attention_mask is None and s_BGLK.shape[2] > longest:
+        return f"SDPA is faster for rows of more than {longest} tokens ({kind})"
     return None
 
 

@@ -126,9 +126,9 @@ def forward_tiles(call: Call) -> Tiles:
     if call.s_BGLD.dtype == torch.float32:
         return Tiles(exact_tile(call), exact_tile(call), warps=4, stages=1)
     wide = call.head_size > 64
-    if call.length <= 256:
+    if call.length <= 128:
         columns = short_tile(call.length)
-        return Tiles(min(64, columns), columns, warps=8 if wide or columns == 256 else 4, stages=1)
+        return Tiles(min(64, columns), columns, warps=8 if wide else 4, stages=1)
     # With a rotation Triton 3.6 computes wrongly once loads overlap: stages must be 1 there, also below.
     return Tiles(128 if wide else 64, 64, warps=8 if wide else 4, stages=1 if call.rotary else 3)
 

@@ -183,13 +183,14 @@ def test_reasons_of_the_kernels(monkeypatch):
     assert "head sizes" in backend.why_not_fused(same(s[..., :8]), None)
     monkeypatch.setattr(backend, "INTERPRETED", False)
     assert "float32" in backend.why_not_fused(same(s), None)
-    longest = backend.LONGEST_FASTER_THAN_SDPA
-    for length, expected in ((longest, None), (longest + 1, f"more than {longest} tokens")):
-        row = torch.zeros(1, 1, length, 32, dtype=torch.bfloat16, device=DEVICE)
-        reason = backend.why_not_fused(same(row), None)
-        assert (reason is None) if expected is None else (expected in reason)
-        padded = segments_of(torch.ones(1, length, device=DEVICE), None)
-        assert backend.why_not_fused(same(row), padded) is None
+    for kind, longest in backend.LONGEST_FASTER_THAN_SDPA.items():
+        for length, expected in ((longest, None), (longest + 1, f"more than {longest} tokens ({kind})")):
+            row = torch.zeros(1, 1, length, 32, dtype=torch.bfloat16, device=DEVICE)
+            projected = Projected(row.clone(), row, row) if kind == "queries apart" else same(row)
+            reason = backend.why_not_fused(projected, None, kind == "rotary")
+            assert (reason is None) if expected is None else (expected in reason)
+            padded = segments_of(torch.ones(1, length, device=DEVICE), None)
+            assert backend.why_not_fused(projected, padded, kind == "rotary") is None
 
 
 def test_without_a_gpu_or_triton(monkeypatch, told):
