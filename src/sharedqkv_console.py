@@ -27,6 +27,17 @@ def main(argv: list[str] | None = None) -> int:
     command = arguments[0] if arguments else None
     if command not in COMMANDS:
         _overview().parse_args(arguments or ["--help"])
+    try:
+        return _run(command, arguments[1:])
+    except (ValueError, OSError) as error:
+        print(f"sharedqkv {command}: error: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print(f"sharedqkv {command}: interrupted", file=sys.stderr)
+        return 130
+
+
+def _run(command: str | None, arguments: list[str]) -> int:
     module = importlib.import_module(f"sharedqkv.cli.{command}")
     parser = argparse.ArgumentParser(
         prog=f"sharedqkv {command}",
@@ -35,18 +46,11 @@ def main(argv: list[str] | None = None) -> int:
         allow_abbrev=False,
     )
     module.add_arguments(parser)
-    options, rest = parser.parse_known_args(arguments[1:])
+    options, rest = parser.parse_known_args(arguments)
     if rest and not getattr(module, "TAKES_FIELDS", False):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.fields = rest
-    try:
-        return module.run(options)
-    except (ValueError, OSError) as error:
-        print(f"sharedqkv {command}: error: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print(f"sharedqkv {command}: interrupted", file=sys.stderr)
-        return 130
+    return module.run(options)
 
 
 def _overview() -> argparse.ArgumentParser:

@@ -6,8 +6,9 @@ A field's help is the docstring below it; wrong keys, types and values are error
 import ast
 import difflib
 import inspect
+import re
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import MISSING, fields
 from pathlib import Path
 from types import NoneType, UnionType
@@ -61,7 +62,14 @@ def build(
     try:
         return schema(**converted)
     except ValueError as error:
-        raise ValueError(f"{where}: {error}") from None
+        named = first_named(str(error), lines or {})
+        raise ValueError(f"{place(named) if named else where}: {error}") from None
+
+
+def first_named(message: str, keys: Container[str]) -> str | None:
+    """The first of the keys that the message speaks of, as `key` or as `--key`."""
+    words = (word.strip("-").replace("-", "_") for word in re.findall(r"[\w-]+", message))
+    return next((word for word in words if word in keys), None)
 
 
 def convert(hint: Any, value: Any) -> Any:

@@ -12,6 +12,7 @@ from study_helpers import TINY, write_study
 
 import sharedqkv_console
 from sharedqkv.evidence.report import strip_timed
+from sharedqkv.study.plan import SHIPPED
 
 
 def run(study: str, output, *more: str) -> int:
@@ -125,6 +126,15 @@ def test_a_bad_file_is_told_before_anything_runs(tmp_path, capsys):
     assert run(study, tmp_path / "out") == 2
     assert "tiny.yaml, line 17: unknown key 'max_stepps'. Did you mean 'max_steps'?" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_file_named_like_a_shipped_study_does_not_get_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quick.yaml").write_text(TINY)
+    assert sharedqkv_console.main(["study", "quick.yaml", "--dry-run"]) == 2
+    assert "runs/quick belongs to the shipped study of that name: rename" in capsys.readouterr().err
+    assert sharedqkv_console.main(["study", "quick.yaml", "--dry-run", "--output", "mine"]) == 0
+    assert sharedqkv_console.main(["study", str(SHIPPED / "quick.yaml"), "--dry-run"]) == 0
 
 
 def test_the_report_is_rebuilt_from_the_folder_alone(whole, tmp_path, capsys):

@@ -76,6 +76,11 @@ def test_yaml_errors_name_the_line(tmp_path):
     with pytest.raises(ValueError, match=r"example.yaml, line 2: rate must be a number"):
         schema.load_yaml(Example, path)
     assert schema.load_yaml(Example, path, {"rate": 0.25}).rate == 0.25
+    path.write_text("name: x\n\nrate: -1\n")
+    with pytest.raises(ValueError, match=r"example.yaml, line 3: rate must not be negative"):
+        schema.load_yaml(Example, path)
+    with pytest.raises(ValueError, match=r"example.yaml: rate must not be negative"):
+        schema.load_yaml(Example, path, {"rate": -2})  # from the command line
     for text in ("- a list", "", "{"):
         path.write_text(text)
         with pytest.raises(ValueError, match=r"example\.yaml"):

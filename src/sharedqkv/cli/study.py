@@ -8,14 +8,14 @@ import argparse
 import sys
 from pathlib import Path
 
-import torch
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from sharedqkv.study.cells import cells_of, is_finished
-from sharedqkv.study.estimate import estimate_seconds
-from sharedqkv.study.execute import Event
-from sharedqkv.study.plan import Study, load_study, shipped_studies
+from sharedqkv.study.definition import Study
+from sharedqkv.study.estimate import Estimator
+from sharedqkv.study.execute import Event, visible_gpus
+from sharedqkv.study.plan import SHIPPED, load_study, shipped_studies
 from sharedqkv.study.run import StudyOutcome, default_jobs, run_study
 from sharedqkv.training.pretrain import quiet_transformers
 
@@ -23,18 +23,20 @@ from sharedqkv.training.pretrain import quiet_transformers
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", metavar="STUDY", help=f"a YAML file, or one of: {', '.join(shipped_studies())}")
     parser.add_argument("--output", help="the study's folder (default: runs/NAME)")
-    parser.add_argument("--jobs", type=int, help="cells at once (default: one a GPU, or one a core and thread)")
+    parser.add_argument(
+        "--jobs", type=int, help="cells at once (default: one a GPU; without GPUs one for every `threads` cores)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list what would run and how long it may take")
 
 
 def run(options: argparse.Namespace) -> int:
     study = load_study(options.study)
-    output = options.output or f"runs/{study.name}"
+    output = options.output or _default_output(options.study, study)
     if options.jobs is not None and options.jobs < 1:
         raise ValueError(f"--jobs {options.jobs}: expected at least 1")
     jobs = options.jobs or default_jobs(study)
-    if torch.cuda.is_available() and jobs > default_jobs(study):
-        raise ValueError(f"--jobs {jobs}: there are GPUs for {default_jobs(study)} at once")
+    if 0 < len(visible_gpus()) < jobs:
+        raise ValueError(f"--jobs {jobs}: a cell takes a GPU at least, and there are {len(visible_gpus())}")
     if options.dry_run:
         return _dry_run(study, Path(output), jobs)
     quiet_transformers()
@@ -49,6 +51,15 @@ def run(options: argparse.Namespace) -> int:
     print(f"{outcome.ran} cells run, {outcome.reused} finished before, {len(outcome.failed)} failed")
     print(f"The report lies in {outcome.report}")
     return 1 if outcome.failed else 0
+
+
+def _default_output(given: str, study: Study) -> str:
+    shipped = SHIPPED / f"{study.name}.yaml"
+    if given != study.name and shipped.is_file() and not shipped.samefile(given):
+        raise ValueError(
+            f"{given}: runs/{study.name} belongs to the shipped study of that name: rename the file or give --output"
+        )
+    return f"runs/{study.name}"
 
 
 def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
@@ -89,22 +100,27 @@ def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
 def _dry_run(study: Study, folder: Path, jobs: int) -> int:
     total = 0.0
     pending = unknown = 0
+    estimator = Estimator(study, folder)
     for cell in cells_of(study):
         if is_finished(cell, study, folder):
             print(f"{cell.name}: finished")
             continue
-        seconds = estimate_seconds(cell, study, folder)
-        total += seconds or 0.0
-        unknown += seconds is None
+        guess = estimator.guess(cell)
+        places = study.file.gpus_per_run if cell.stage == "pretrain" else 1
+        total += places * (guess.seconds or 0.0)
+        unknown += guess.seconds is None
         pending += 1
-        print(f"{cell.name}: {'time unknown' if seconds is None else f'about {_duration(seconds)}'}")
-    without = f", without {unknown} cells of unknown time" if unknown else ""
-    print(f"{pending} cells to run, about {_duration(total / jobs)} with {jobs} at once{without}.")
-    print("A rough guess: from cells of the same stage that have been run, otherwise from FLOPs.")
+        time = f"time unknown: {guess.why}" if guess.seconds is None else f"about {_duration(guess.seconds)}"
+        print(f"{cell.name}: {time}")
+    more = f", and {unknown} of unknown time" if unknown else ""
+    print(f"{pending} cells to run, about {_duration(total / jobs)} with {jobs} at once on this machine{more}.")
+    print("A rough guess: by cells with the same settings that were run on it, but for variant and seed, or by FLOPs.")
     return 0
 
 
 def _duration(seconds: float) -> str:
     if seconds < 90:
         return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+    if seconds < 5400:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 72 * 3600 else f"{seconds / 86400:.1f} days"

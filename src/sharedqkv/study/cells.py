@@ -7,19 +7,24 @@ written when the cell is done, holds it.
 import dataclasses
 import hashlib
 import json
+import os
+import platform
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+import torch
+
 from sharedqkv.data.manifest import MANIFEST
-from sharedqkv.study.plan import Entrant, Study
+from sharedqkv.study.definition import Entrant, Study
 from sharedqkv.tasks.cells import read_json, write_json
 from sharedqkv.training.run_folder import RunFolder
 
 Stage = Literal["prepare", "pretrain", "finetune", "robust", "maps", "bench"]
 _FORMAT = 1
 """Raised when a stage's results change for the same settings: finished cells are then run again."""
+_OF_ENTRANT = ("seed", "attention_variant", "attention_options", "position_embedding_type")
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,25 @@ def hash_of(cell: Cell, study: Study) -> str:
         "settings": settings_of(cell, study),
         "needs": [hash_of(needed, study) for needed in cell.needs],
     }
+    return _digest(content)
+
+
+def likeness_of(cell: Cell, study: Study) -> str:
+    """The same for cells that take about as long: all settings and the device, but for variant and seed."""
+    settings = settings_of(cell, study)
+    if "recipe" in settings:
+        settings["recipe"] = {name: value for name, value in settings["recipe"].items() if name not in _OF_ENTRANT}
+    device = torch.cuda.get_device_name() if torch.cuda.is_available() else f"{platform.machine()}, {os.cpu_count()}"
+    content = {
+        "stage": cell.stage,
+        "settings": settings,
+        "device": device,
+        "needs": sorted({likeness_of(needed, study) for needed in cell.needs}),
+    }
+    return _digest(content)
+
+
+def _digest(content: dict[str, Any]) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=list).encode()).hexdigest()
 
 
@@ -149,4 +173,5 @@ def _left_by(cell: Cell, folder: Path) -> Path:
 
 
 def write_record(cell: Cell, study: Study, folder: Path, **outcome: Any) -> None:
-    write_json(record_file(cell, folder), {"hash": hash_of(cell, study), **outcome})
+    record = {"hash": hash_of(cell, study), "likeness": likeness_of(cell, study), **outcome}
+    write_json(record_file(cell, folder), record)

@@ -1,16 +1,18 @@
-"""Running cells: in this process one after the other, or in several that stay alive, each with its own GPU.
+"""Running cells: in this process one after the other, or in several that stay alive, each with one GPU of its own.
 
 Either way a cell's output goes to `logs/<cell>.log`, threads are fixed, and a cell that fails does not stop the
-others: only what needs it is left out.
+others: only what needs it is left out. A pre-training run over several GPUs has its own processes (`launch`), which
+take the GPUs of as many workers.
 """
 
 import contextlib
 import multiprocessing
 import os
+import signal
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -19,11 +21,11 @@ from typing import Any, Literal
 import torch
 
 from sharedqkv.study.cells import Cell, write_record
-from sharedqkv.study.plan import Study
+from sharedqkv.study.definition import Study
+from sharedqkv.study.launch import CHECKPOINT_WAIT_S
 from sharedqkv.study.stages import remove_if_of_other_settings, run_cell
 
 State = Literal["started", "done", "failed", "left out"]
-_WAIT_FOR_CHECKPOINT_S = 60
 
 
 @dataclass(frozen=True)
@@ -37,37 +39,64 @@ class Event:
 Listener = Callable[[Event], None]
 
 
+def visible_gpus() -> list[str]:
+    """As CUDA_VISIBLE_DEVICES names them, or numbered."""
+    count = torch.cuda.device_count()
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return named.split(",")[:count] if named else [str(number) for number in range(count)]
+
+
 def run_cells(cells: Sequence[Cell], study: Study, folder: Path, jobs: int, on_event: Listener) -> None:
     """Run cells that are not finished; those they need that are not among them are."""
-    queue = _Queue(cells, on_event)
-    if jobs == 1:
-        _run_here(queue, study, folder)
-    else:
-        _run_in_processes(queue, study, folder, jobs)
+    gpus = visible_gpus()
+    if gpus and study.file.gpus_per_run > len(gpus):
+        raise ValueError(
+            f"{study.name}: gpus_per_run is {study.file.gpus_per_run}, and there are {len(gpus)} GPUs here: lower it"
+        )
+    queue = _Queue(cells, on_event, study.file.gpus_per_run if gpus else 1)
+    with _sigterm_interrupts():
+        if jobs == 1 and len(gpus) < 2:
+            _run_here(queue, study, folder)
+        else:
+            _run_in_processes(queue, study, folder, jobs, gpus)
 
 
 class _Queue:
     """Which cell comes next, and what becomes of those whose needs failed."""
 
-    def __init__(self, cells: Sequence[Cell], on_event: Listener):
+    def __init__(self, cells: Sequence[Cell], on_event: Listener, pretraining_places: int = 1):
         self.waiting = list(cells)
         self.running: set[Cell] = set()
         self.failed: set[Cell] = set()
         self.on_event = on_event
+        self.pretraining_places = pretraining_places
 
-    def next(self) -> Cell | None:
-        """None where there is nothing to do now. A benchmark waits until it is alone, and nothing starts beside it."""
+    def places(self, cell: Cell) -> int:
+        """GPUs that it takes; where there are none, a turn."""
+        return self.pretraining_places if cell.stage == "pretrain" else 1
+
+    def next(self, free: int) -> Cell | None:
+        """None where there is nothing to do now in so many places.
+
+        Cells that take many places come first, and nothing overtakes them, or they would wait for ever. A benchmark
+        waits until it is alone, and nothing starts beside it.
+        """
         self._leave_out()
         if any(cell.stage == "bench" for cell in self.running):
             return None
         undone = {*self.waiting, *self.running}
-        for cell in self.waiting:
-            if undone.isdisjoint(cell.needs) and (cell.stage != "bench" or not self.running):
-                self.waiting.remove(cell)
-                self.running.add(cell)
-                self.on_event(Event(cell, "started"))
-                return cell
-        return None
+        ready = [
+            cell
+            for cell in self.waiting
+            if undone.isdisjoint(cell.needs) and (cell.stage != "bench" or not self.running)
+        ]
+        cell = max(ready, key=self.places, default=None)
+        if cell is None or self.places(cell) > free:
+            return None
+        self.waiting.remove(cell)
+        self.running.add(cell)
+        self.on_event(Event(cell, "started"))
+        return cell
 
     def ended(self, cell: Cell, seconds: float, error: str | None) -> None:
         self.running.discard(cell)
@@ -87,7 +116,7 @@ class _Queue:
 
 def _run_here(queue: _Queue, study: Study, folder: Path) -> None:
     torch.set_num_threads(study.file.threads)
-    while (cell := queue.next()) is not None:
+    while (cell := queue.next(free=1)) is not None:
         with (
             _log(cell, folder).open("w", encoding="utf-8") as log,
             contextlib.redirect_stdout(log),
@@ -97,14 +126,14 @@ def _run_here(queue: _Queue, study: Study, folder: Path) -> None:
         queue.ended(cell, seconds, error)
 
 
-def _run(cell: Cell, study: Study, folder: Path) -> tuple[float, str | None]:
+def _run(cell: Cell, study: Study, folder: Path, gpus: Sequence[str] = ()) -> tuple[float, str | None]:
     """Seconds, and the error if there was one; the record says the same."""
     began = time.perf_counter()
     error = None
     remove_if_of_other_settings(cell, study, folder)
     write_record(cell, study, folder, state="started", seconds=None, error=None)
     try:
-        run_cell(cell, study, folder)
+        run_cell(cell, study, folder, gpus)
     except Exception as caught:
         traceback.print_exc()
         error = f"{caught}" if isinstance(caught, ValueError | OSError) else f"{type(caught).__name__}: {caught}"
@@ -120,22 +149,23 @@ def _log(cell: Cell, folder: Path) -> Path:
 
 
 class _Worker:
-    """A process that runs the cells it is given, one at a time."""
+    """A process that runs the cells it is given, one at a time, and sees one GPU at most."""
 
-    def __init__(self, number: int, study: Study, folder: Path):
-        self.number = number
+    def __init__(self, study: Study, folder: Path, gpu: str | None):
         context = multiprocessing.get_context("spawn")
         self.pipe, theirs = context.Pipe()
         self.cell: Cell | None = None
         # Not daemonic, since data loaders in it have children; `_die_with_parent` and the end of its pipe stop it.
-        self.process = context.Process(target=_serve, args=(theirs, study, folder))
-        with _environment(number, study):
+        self.process = context.Process(target=_serve, args=(theirs, study, folder, os.getpid()))
+        with _environment(study.file.threads, gpu), _sigint_ignored():
             self.process.start()
         theirs.close()
 
-    def give(self, cell: Cell) -> None:
+    def give(self, cell: Cell, gpus: Sequence[str]) -> None:
+        """`gpus` are all that the cell may use, its worker's own among them."""
         self.cell = cell
-        self.pipe.send(cell)
+        with contextlib.suppress(BrokenPipeError):  # `result` tells that it died
+            self.pipe.send((cell, gpus))
 
     def result(self) -> tuple[float, str | None]:
         try:
@@ -144,14 +174,17 @@ class _Worker:
             self.process.join()
             return 0.0, f"its process died with exit code {self.process.exitcode}; the end of its log may say why"
 
+    def ask_to_stop(self) -> None:
+        if self.cell is None:
+            self.pipe.close()
+        else:
+            self.process.terminate()  # pre-training then saves a checkpoint
+
 
 @contextlib.contextmanager
-def _environment(number: int, study: Study) -> Iterator[None]:
-    """What a child must find before it imports torch: its threads and its GPUs."""
-    values = {"OMP_NUM_THREADS": str(study.file.threads)}
-    if torch.cuda.is_available():
-        first = number * study.file.gpus_per_run
-        values["CUDA_VISIBLE_DEVICES"] = ",".join(visible_gpus()[first : first + study.file.gpus_per_run])
+def _environment(threads: int, gpu: str | None) -> Iterator[None]:
+    """What a child must find before it imports torch: its threads and its GPU."""
+    values = {"OMP_NUM_THREADS": str(threads)} | ({} if gpu is None else {"CUDA_VISIBLE_DEVICES": gpu})
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:
@@ -164,59 +197,92 @@ def _environment(number: int, study: Study) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def visible_gpus() -> list[str]:
-    """As CUDA_VISIBLE_DEVICES names them, or numbered."""
-    named = os.environ.get("CUDA_VISIBLE_DEVICES")
-    return named.split(",") if named else [str(number) for number in range(torch.cuda.device_count())]
+@contextlib.contextmanager
+def _sigint_ignored() -> Iterator[None]:
+    """A child inherits it: Ctrl-C reaches it through us only, and once."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
-def _run_in_processes(queue: _Queue, study: Study, folder: Path, jobs: int) -> None:
-    workers: list[_Worker] = []
+@contextlib.contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    """A scheduler's SIGTERM is as good as Ctrl-C."""
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _run_in_processes(queue: _Queue, study: Study, folder: Path, jobs: int, gpus: Sequence[str]) -> None:
+    """Each place, a GPU or just a number, has a worker; a cell takes one or more of the free ones."""
+    workers: dict[int, _Worker] = {}
+    free = set(range(len(gpus) or jobs))
+    taken: dict[int, list[int]] = {}
+    """Place of a busy worker → all places of its cell."""
     try:
         while True:
-            busy = [worker for worker in workers if worker.cell is not None]
-            while len(busy) < jobs and (cell := queue.next()) is not None:
-                worker = next((worker for worker in workers if worker.cell is None), None)
-                if worker is None:
-                    taken = {worker.number for worker in workers}
-                    worker = _Worker(min(set(range(jobs)) - taken), study, folder)
-                    workers.append(worker)
-                worker.give(cell)
-                busy.append(worker)
-            if not busy:
+            while len(taken) < jobs and (cell := queue.next(len(free))) is not None:
+                places = sorted(free)[: queue.places(cell)]
+                free -= set(places)
+                first = places[0]
+                taken[first] = places
+                if first not in workers:
+                    workers[first] = _Worker(study, folder, gpus[first] if gpus else None)
+                workers[first].give(cell, [gpus[place] for place in places] if gpus else [])
+            if not taken:
                 return
-            ready: list[Any] = wait([worker.pipe for worker in busy])
-            for worker in [worker for worker in busy if worker.pipe in ready]:
+            ready: list[Any] = wait([workers[place].pipe for place in taken])
+            for place in [place for place in taken if workers[place].pipe in ready]:
+                worker = workers[place]
                 assert worker.cell is not None
                 cell, worker.cell = worker.cell, None
                 seconds, error = worker.result()
                 if not worker.process.is_alive():
-                    workers.remove(worker)
+                    del workers[place]
                     write_record(cell, study, folder, state="failed", seconds=seconds, error=error)
+                free |= set(taken.pop(place))
                 queue.ended(cell, seconds, error)
     finally:
+        _stop(workers.values())
+
+
+def _stop(workers: Iterable[_Worker]) -> None:
+    """With time for a checkpoint; interrupted once more, at once."""
+    try:
         for worker in workers:
-            worker.pipe.close()  # idle ones end; busy ones have had the same Ctrl-C and save a checkpoint
-        deadline = time.monotonic() + _WAIT_FOR_CHECKPOINT_S
+            worker.ask_to_stop()
+        deadline = time.monotonic() + CHECKPOINT_WAIT_S
         for worker in workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
-            worker.process.terminate()
+    finally:
+        for worker in workers:
+            worker.process.kill()
 
 
-def _serve(pipe: Connection, study: Study, folder: Path) -> None:
+def _serve(pipe: Connection, study: Study, folder: Path, parent: int) -> None:
     """In the child."""
     from sharedqkv.training.pretrain import quiet_transformers
 
-    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    threading.Thread(target=_die_with_parent, args=(parent,), daemon=True).start()
+    os.setsid()  # away from the terminal and its Ctrl-C, to which training would listen
+    signal.signal(signal.SIGTERM, _interrupt)
     torch.set_num_threads(study.file.threads)
     quiet_transformers()
     with contextlib.suppress(EOFError, KeyboardInterrupt, BrokenPipeError):
         while True:
-            cell = pipe.recv()
+            cell, gpus = pipe.recv()
             with _log(cell, folder).open("w", encoding="utf-8") as log:
                 os.dup2(log.fileno(), 1)
                 os.dup2(log.fileno(), 2)
-            pipe.send(_run(cell, study, folder))
+            pipe.send(_run(cell, study, folder, gpus))
 
 
 def _die_with_parent(parent: int) -> None:

@@ -1,127 +1,34 @@
-"""A study file, read and checked: who is compared, on what, with which seeds and settings.
-
-Everything that can be wrong in it is told before anything runs, with the line and the key.
-"""
+"""A study file, read and checked. What can be wrong in it is told before anything runs, with the line and the key."""
 
 import dataclasses
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import yaml
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sharedqkv import schema
 from sharedqkv.data.prepare import PrepareArguments
 from sharedqkv.data.sources import NAMED_CORPORA, resolve_source
+from sharedqkv.models import SharedQKVConfig
 from sharedqkv.models.specs import parse_spec
 from sharedqkv.robustness.conditions import parse_noises, parse_severities
-from sharedqkv.robustness.domains import parse_domains
+from sharedqkv.robustness.domains import DOMAINS, parse_domains
 from sharedqkv.robustness.grid import Plan
+from sharedqkv.study.definition import Bench, Entrant, Study, StudyFile, WorldSizes
 from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.finetune import parse_seeds, parse_tasks
 from sharedqkv.tasks.recipe import FinetuneRecipe, load_recipes_from
 from sharedqkv.training.recipe import PretrainRecipe, recipe_values
 
+__all__ = ["Entrant", "Study", "load_study", "shipped_studies"]
+
 SHIPPED = Path(str(files("sharedqkv"))) / "studies"
-
-
-@dataclass(frozen=True)
-class StudyFile:
-    title: str
-    """of the report"""
-    variants: tuple[str, ...]
-    """who is compared, like shared or standard:num_hidden_layers=10; the first is the baseline"""
-    corpus: dict[str, Any]
-    """fields of `sharedqkv prepare`, or {world: documents, ...} for the built-in world"""
-    pretrain: dict[str, Any]
-    """{recipe: name or path, ...} and fields of a pre-training recipe"""
-    description: str = ""
-    """what the study is for"""
-    positions: tuple[str, ...] = ()
-    """absolute, rotary or both: every variant is run with each; default: the recipe's"""
-    seeds: int | tuple[int, ...] = 1
-    """of pre-training, a count or a list"""
-    finetune: dict[str, Any] = field(default_factory=dict)
-    """{tasks: ..., seeds: ..., data: folder} and fields of a fine-tuning recipe; none: no fine-tuning"""
-    robust: dict[str, Any] = field(default_factory=dict)
-    """{noise: ..., severity: ..., seeds: ..., domains: ..., examples: ...}; none: no such stage"""
-    bench: dict[str, Any] = field(default_factory=dict)
-    """{rows: ..., length: ..., repeats: ...}: time and memory of a step; none: no such stage"""
-    sentence: str = ""
-    """whose attention is shown for each model"""
-    threads: int = 1
-    """of a cell on a CPU; numbers depend on it, so that it is fixed"""
-    gpus_per_run: int = 1
-    """of a pre-training run; more than one go through `accelerate launch`"""
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """One of those that are compared."""
-
-    name: str
-    slug: str
-    """Its folder."""
-    variant: str
-    attention_options: dict[str, Any]
-    position_embedding_type: str
-    model: dict[str, Any]
-    """Other fields of the configuration."""
-
-
-@dataclass(frozen=True)
-class Bench:
-    rows: int = 16
-    """Rows of a step."""
-    length: int = 128
-    repeats: int = 5
-
-
-@dataclass(frozen=True)
-class WorldSizes:
-    documents: int
-    seed: int = 0
-    train: int = 2000
-    """Rows of each task's training set."""
-    validation: int = 400
-    out_of_domain: int = 400
-
-
-@dataclass(frozen=True)
-class Study:
-    name: str
-    file: StudyFile
-    text: str
-    """The YAML."""
-    entrants: list[Entrant]
-    seeds: list[int]
-    world: WorldSizes | None
-    prepare: dict[str, Any]
-    """Fields of PrepareArguments, but for its output."""
-    pretrain: dict[str, Any]
-    """Fields of PretrainRecipe, but for data, output, seed and the entrant's own."""
-    tasks: dict[str, FinetuneRecipe]
-    finetune_seeds: list[int]
-    task_data: str | None
-    """Folder; None for the hub, or with a world for its own tasks."""
-    robust: Plan | None
-    bench: Bench | None
-
-    def recipe(self, entrant: Entrant, seed: int, corpus: Path, output: Path) -> PretrainRecipe:
-        values = {
-            **self.pretrain,
-            "data": str(corpus),
-            "output": str(output),
-            "seed": seed,
-            "attention_variant": entrant.variant,
-            "attention_options": entrant.attention_options,
-            "position_embedding_type": entrant.position_embedding_type,
-            "model": {**self.pretrain.get("model", {}), **entrant.model},
-        }
-        return schema.build(PretrainRecipe, values, self.name)
 
 
 def shipped_studies() -> list[str]:
@@ -149,12 +56,21 @@ class _Reader:
         self.file = file
         self.text = path.read_text(encoding="utf-8")
         node = yaml.compose(self.text, Loader=yaml.SafeLoader)
+        self._refuse_twice(node)
         self.nodes = {key.value: (key.start_mark.line + 1, value) for key, value in node.value}
+
+    def _refuse_twice(self, mapping: yaml.MappingNode) -> None:
+        """YAML would take the last of two equal keys without a word."""
+        seen: set[str] = set()
+        for key, value in mapping.value:
+            if key.value in seen:
+                raise ValueError(f"{self.path}, line {key.start_mark.line + 1}: {key.value} stands there twice")
+            seen.add(key.value)
+            if isinstance(value, yaml.MappingNode):
+                self._refuse_twice(value)
 
     def study(self) -> Study:
         file = self.file
-        if file.threads < 1 or file.gpus_per_run < 1:
-            raise ValueError(f"{self.path}: threads and gpus_per_run must be at least 1")
         seeds = self._at("seeds", lambda: parse_seeds(_listed(file.seeds)))
         world, prepare = self._corpus()
         pretrain = self._pretrain()
@@ -176,16 +92,64 @@ class _Reader:
             bench=self._section("bench", Bench) if file.bench else None,
         )
         for entrant in entrants:
-            self._at("pretrain", lambda entrant=entrant: study.recipe(entrant, 0, Path("corpus"), Path("run")))
+            self._check_model(study, entrant)
+        self._check_run(study)
         return study
 
-    def _at(self, key: str, function: Any) -> Any:
-        """What the function gives; its errors with the line of the key."""
+    def _check_model(self, study: Study, entrant: Entrant) -> None:
+        def config(length: int) -> SharedQKVConfig:
+            try:
+                return study.model_config(entrant, length)
+            except ValueError as error:
+                raise ValueError(f"{entrant.name}: {str(error).removeprefix(f'{study.name}: ')}") from None
+
+        pretrained = self._at("variants", partial(config, study.length))
+        wanted = [("corpus", "length", study.length, pretrained)]
+        wanted += [("finetune", "max_length", recipe.max_length, pretrained) for recipe in study.tasks.values()]
+        if study.bench:
+            wanted.append(("bench", "length", study.bench.length, config(study.bench.length)))
+        for section, key, length, model in wanted:
+            positions = model.max_position_embeddings
+            if length > positions:
+                raise self._error(
+                    section,
+                    f"{key} {length} is more than the {positions} positions of {entrant.name}: lower it, or give "
+                    f"pretrain a model: {{max_position_embeddings: {length}}}",
+                )
+
+    def _check_run(self, study: Study) -> None:
+        recipe = study.recipe(study.entrants[0], 0, Path("corpus"), Path("run"))
+        share = recipe.rows_per_device * study.file.gpus_per_run
+        if recipe.rows_per_step % share:
+            raise self._error(
+                "pretrain",
+                f"rows_per_step {recipe.rows_per_step} cannot be dealt to gpus_per_run {study.file.gpus_per_run} of "
+                f"rows_per_device {recipe.rows_per_device} each: make it a multiple of {share}",
+            )
+        if recipe.next_sentence and study.prepare.get("layout") != "pairs":
+            raise self._error("corpus", "next_sentence of the recipe needs text in pairs: give layout: pairs")
+        backends = [("pretrain", recipe.attn_implementation)]
+        backends += [("finetune", task.attn_implementation) for task in study.tasks.values()]
+        known = ["eager", *ALL_ATTENTION_FUNCTIONS.valid_keys()]
+        for section, name in backends:
+            if name not in known and "/" not in name:  # with a slash it is a kernel on the hub
+                raise self._error(section, f"attn_implementation {name!r} is unknown; known: {', '.join(known)}")
+
+    def _at(self, section: str, function: Callable[[], Any]) -> Any:
+        """What the function gives; its errors with their line."""
         try:
             return function()
         except (ValueError, OSError) as error:
-            message = str(error).removeprefix(f"{self.path.stem}: ").removeprefix(f"--{key} ")
-            raise ValueError(f"{self.path}, line {self._line(key)}: {key}: {message}") from None
+            raise self._error(section, str(error)) from None
+
+    def _error(self, section: str, message: str) -> ValueError:
+        """With the line of the key that the message names, or else of the section."""
+        if message.startswith(f"{self.path}, line "):
+            return ValueError(message)
+        message = message.removeprefix(f"{self.path}: ").removeprefix(f"--{section} ")
+        key = schema.first_named(message, self._lines(section))
+        line = self._lines(section)[key] if key else self._line(section)
+        return ValueError(f"{self.path}, line {line}: {section}: {message}")
 
     def _line(self, key: str) -> int:
         return self.nodes[key][0] if key in self.nodes else 1
@@ -198,7 +162,7 @@ class _Reader:
 
     def _section(self, section: str, kind: type[Any], values: Mapping[str, Any] | None = None) -> Any:
         given = getattr(self.file, section) if values is None else values
-        return schema.build(kind, given, str(self.path), self._lines(section))
+        return self._at(section, lambda: schema.build(kind, given, str(self.path), self._lines(section)))
 
     def _corpus(self) -> tuple[WorldSizes | None, dict[str, Any]]:
         values = dict(self.file.corpus)
@@ -207,12 +171,10 @@ class _Reader:
             self._check_sources(values)
             return None, values
         if "source" in values:
-            raise ValueError(f"{self.path}, line {self._line('corpus')}: corpus: give world or source, not both")
-        sizes = {item.name for item in dataclasses.fields(WorldSizes)} - {"documents"}
+            raise self._error("corpus", "give world or source, not both")
+        sizes = {item.name for item in dataclasses.fields(WorldSizes)}
         given = {name: values.pop(name) for name in list(values) if name in sizes}
-        world = self._section("corpus", WorldSizes, {"documents": values.pop("world"), **given})
-        if world.documents < 1:
-            raise ValueError(f"{self.path}, line {self._lines('corpus')['world']}: world must be at least 1 document")
+        world = self._section("corpus", WorldSizes, given)
         self._section("corpus", PrepareArguments, {"output": "corpus", "source": ["world"], **values})
         return world, values
 
@@ -225,18 +187,15 @@ class _Reader:
                 try:
                     resolve_source(source, "train")
                 except (ValueError, OSError) as error:
-                    line = self._lines("corpus")[key]
-                    raise ValueError(f"{self.path}, line {line}: corpus: {key}: {error}") from None
+                    raise self._error("corpus", f"{key}: {error}") from None
 
     def _pretrain(self) -> dict[str, Any]:
         values = dict(self.file.pretrain)
         recipe = values.pop("recipe", None)
         reserved = {"data", "output", "seed", "attention_variant", "attention_options"} & set(values)
         if reserved:
-            key = min(reserved)
-            raise ValueError(
-                f"{self.path}, line {self._lines('pretrain')[key]}: pretrain: {key} is the study's to set "
-                "(corpus, seeds and variants decide it)"
+            raise self._error(
+                "pretrain", f"{min(reserved)} is the study's to set (corpus, seeds and variants decide it)"
             )
         base = self._at("pretrain", lambda: recipe_values(recipe)) if recipe else {}
         merged = recipe_values(None, base, values)
@@ -248,14 +207,17 @@ class _Reader:
         positions = self.file.positions or (own,)
         for position in positions:
             if position not in ("absolute", "rotary"):
-                where = f"{self.path}, line {self._line('positions')}"
-                raise ValueError(f"{where}: positions: {position!r} is neither absolute nor rotary")
+                raise self._error("positions", f"{position!r} is neither absolute nor rotary")
         if not self.file.variants:
-            raise ValueError(f"{self.path}, line {self._line('variants')}: variants: name at least one")
+            raise self._error("variants", "name at least one")
         found = []
         for position in positions:
             for spec in self.file.variants:
-                variant, options, model = self._at("variants", lambda spec=spec: parse_spec(spec))
+                variant, options, model = self._at("variants", partial(parse_spec, spec))
+                if len(positions) > 1 and "position_embedding_type" in model:
+                    raise self._error(
+                        "variants", f"{spec} names its positions, and `positions` asks for each of several: drop one"
+                    )
                 name = f"{spec}, {position}" if len(positions) > 1 else spec
                 slug = re.sub(r"[^a-z0-9_]+", "-", name.lower()).strip("-")
                 found.append(
@@ -264,31 +226,30 @@ class _Reader:
         slugs = [entrant.slug for entrant in found]
         if len(set(slugs)) < len(slugs):
             twice = next(entrant.name for entrant in found if slugs.count(entrant.slug) > 1)
-            raise ValueError(f"{self.path}, line {self._line('variants')}: variants: {twice} stands there twice")
+            raise self._error("variants", f"{twice} stands there twice")
         return found
 
     def _finetune(self, world: WorldSizes | None) -> tuple[dict[str, FinetuneRecipe], list[int], str | None]:
         values = dict(self.file.finetune)
         if not values:
             return {}, [], None
-        lines = self._lines("finetune")
         names = values.pop("tasks", None)
         if not names:
-            raise ValueError(
-                f"{self.path}, line {self._line('finetune')}: finetune: tasks is missing, a list like [cola]"
-            )
+            raise self._error("finetune", "tasks is missing, a list like [cola]")
         seeds, data = values.pop("seeds", 1), values.pop("data", None)
-        tasks = self._at("finetune", lambda: [task for task in parse_tasks(_listed(names)) if task != "ax"])
-        if data is None and world is not None:
-            foreign = [task for task in tasks if task not in BUILT_IN]
-            if foreign:
-                raise ValueError(
-                    f"{self.path}, line {lines['tasks']}: finetune: the built-in world has no {', '.join(foreign)}; it "
-                    f"has {', '.join(BUILT_IN)}. Give data: FOLDER for others"
-                )
+        tasks = self._at("finetune", lambda: parse_tasks(_listed(names)))
+        if "ax" in tasks:
+            raise self._error("finetune", "tasks: ax has no public labels, so that a study cannot score it: drop it")
+        if data is None and world is not None and (foreign := [task for task in tasks if task not in BUILT_IN]):
+            raise self._error(
+                "finetune",
+                f"tasks: the built-in world has no {', '.join(foreign)}; it has {', '.join(BUILT_IN)}. "
+                "Give data: FOLDER for others",
+            )
         if data is not None and not Path(data).is_dir():
-            raise FileNotFoundError(f"{self.path}, line {lines['data']}: finetune: data {data}: no such folder")
-        recipes = load_recipes_from(tasks, values, str(self.path), lines)
+            raise self._error("finetune", f"data: {data}: no such folder")
+        lines = self._lines("finetune")
+        recipes = self._at("finetune", lambda: load_recipes_from(tasks, values, str(self.path), lines))
         return recipes, self._at("finetune", lambda: parse_seeds(_listed(seeds))), data
 
     def _robust(self, tasks: Mapping[str, Any]) -> Plan | None:
@@ -296,11 +257,8 @@ class _Reader:
         if not values:
             return None
         if not tasks:
-            raise ValueError(f"{self.path}, line {self._line('robust')}: robust: needs finetune, whose models it tries")
+            raise self._error("robust", "needs finetune, whose models it tries")
         settings = self._section("robust", _Robust)
-        if settings.examples is not None and settings.examples < 1:
-            line = self._lines("robust")["examples"]
-            raise ValueError(f"{self.path}, line {line}: robust: examples must be at least 1, not {settings.examples}")
 
         def plan() -> Plan:
             return Plan(
@@ -311,7 +269,11 @@ class _Reader:
                 limit=settings.examples,
             )
 
-        return self._at("robust", plan)
+        found = self._at("robust", plan)
+        useless = [name for name in found.domains if not set(DOMAINS[name].tasks) & set(tasks)]
+        if useless and "all" not in _listed(settings.domains).split(","):
+            raise self._error("robust", f"domains: {', '.join(useless)}: for none of the tasks {', '.join(tasks)}")
+        return found
 
 
 @dataclass(frozen=True)
@@ -321,6 +283,10 @@ class _Robust:
     seeds: int | tuple[int, ...] = 1
     domains: str | tuple[str, ...] = "none"
     examples: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.examples is not None and self.examples < 1:
+            raise ValueError(f"examples must be at least 1, not {self.examples}")
 
 
 def _listed(value: Any) -> str:

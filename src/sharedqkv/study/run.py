@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from filelock import FileLock, Timeout
 
 from sharedqkv.evidence.report import build_report
 from sharedqkv.study.cells import Cell, cells_of, is_finished, record_of
-from sharedqkv.study.execute import Event, Listener, run_cells
-from sharedqkv.study.plan import Study
+from sharedqkv.study.definition import Study
+from sharedqkv.study.execute import Event, Listener, run_cells, visible_gpus
 from sharedqkv.tasks.cells import read_json, write_json
 from sharedqkv.training.run_folder import environment, now
 
@@ -29,9 +28,8 @@ class StudyOutcome:
 
 
 def default_jobs(study: Study) -> int:
-    if torch.cuda.is_available():
-        return max(1, torch.cuda.device_count() // study.file.gpus_per_run)
-    return max(1, min(8, (os.cpu_count() or 1) // study.file.threads))
+    """Cells at once: one a GPU, or as many as the cores carry. One over several GPUs leaves room for fewer."""
+    return len(visible_gpus()) or max(1, min(8, (os.cpu_count() or 1) // study.file.threads))
 
 
 def run_study(study: Study, output: str, jobs: int, on_event: Listener = lambda event: None) -> StudyOutcome:

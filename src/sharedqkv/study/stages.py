@@ -1,13 +1,11 @@
 """What a cell of each stage does, with the same functions as the commands of that name."""
 
 import shutil
-import subprocess
-import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-import yaml
 
 from sharedqkv.accounting.timing import time_models
 from sharedqkv.data.prepare import PrepareArguments, prepare
@@ -16,7 +14,8 @@ from sharedqkv.models import SharedQKVModel
 from sharedqkv.robustness.grid import run_grid
 from sharedqkv.schema import build
 from sharedqkv.study.cells import Cell, hash_of, record_of
-from sharedqkv.study.plan import Study
+from sharedqkv.study.definition import Study
+from sharedqkv.study.launch import launch
 from sharedqkv.study.world import World, write_world
 from sharedqkv.tasks.cells import write_json
 from sharedqkv.tasks.finetune import finetune
@@ -24,9 +23,12 @@ from sharedqkv.training.pretrain import pretrain
 from sharedqkv.training.run_folder import RunFolder
 
 
-def run_cell(cell: Cell, study: Study, folder: Path) -> None:
-    """Raises whatever goes wrong."""
-    _RUN[cell.stage](cell, study, folder)
+def run_cell(cell: Cell, study: Study, folder: Path, gpus: Sequence[str] = ()) -> None:
+    """Raises whatever goes wrong. `gpus` are for a run over several of them; this process itself sees one at most."""
+    if cell.stage == "pretrain":
+        _pretrain(cell, study, folder, gpus)
+    else:
+        _RUN[cell.stage](cell, study, folder)
 
 
 def _prepare(cell: Cell, study: Study, folder: Path) -> None:
@@ -34,7 +36,8 @@ def _prepare(cell: Cell, study: Study, folder: Path) -> None:
     if study.world is not None:
         world = folder / "world"
         rows = {split: getattr(study.world, split) for split in ("train", "validation", "out_of_domain")}
-        write_world(world, World(study.world.seed), study.world.documents, rows)
+        write_world(world, World(study.world.seed), study.world.world, rows)
+        shutil.rmtree(folder / "corpus", ignore_errors=True)  # made of files that were there before
         values |= {
             "source": [str(world / "corpus" / "train.jsonl")],
             "validation_source": [str(world / "corpus" / "validation.jsonl")],
@@ -42,31 +45,16 @@ def _prepare(cell: Cell, study: Study, folder: Path) -> None:
     prepare(build(PrepareArguments, values, study.name))
 
 
-def _pretrain(cell: Cell, study: Study, folder: Path) -> None:
+def _pretrain(cell: Cell, study: Study, folder: Path, gpus: Sequence[str]) -> None:
     assert cell.entrant is not None
     output = cell.folder(folder)
     recipe = study.recipe(cell.entrant, cell.seed or 0, folder / "corpus", output)
     if study.file.gpus_per_run > 1:
-        _launch(recipe.to_dict(), output, study.file.gpus_per_run)
+        launch(recipe, study.file.gpus_per_run, gpus)
         return
     outcome = pretrain(recipe, "auto" if RunFolder(output).exists() else "no")
     if outcome.signal is not None:
         raise KeyboardInterrupt  # it has saved a checkpoint and goes on from there
-
-
-def _launch(recipe: dict[str, Any], output: Path, processes: int) -> None:
-    """The same run in several processes, one a GPU."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    file = output.parent / f"{output.name}.yaml"
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.items()}
-    file.write_text(yaml.safe_dump(plain), encoding="utf-8")
-    command = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(processes)]
-    command += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-    command += ["--multi_gpu"] if torch.cuda.is_available() else ["--cpu"]
-    command += ["-m", "sharedqkv_console", "pretrain", str(file), "--resume", "auto"]
-    finished = subprocess.run(command, check=False)
-    if finished.returncode:
-        raise OSError(f"`accelerate launch` ended with {finished.returncode}; its output says why")
 
 
 def _finetune(cell: Cell, study: Study, folder: Path) -> None:
@@ -97,10 +85,10 @@ def _task_data(study: Study, folder: Path) -> str | None:
 
 
 def remove_if_of_other_settings(cell: Cell, study: Study, folder: Path) -> None:
-    """A run begun with other settings, or by nobody knows whom, must neither be gone on with nor be in the way."""
-    output = cell.folder(folder)
-    if cell.stage in ("pretrain", "finetune") and record_of(cell, folder).get("hash") != hash_of(cell, study):
-        shutil.rmtree(output, ignore_errors=True)
+    """What was begun with other settings, or by nobody knows whom, must neither be gone on with nor be in the way."""
+    outputs = {"prepare": folder / "corpus", "pretrain": cell.folder(folder), "finetune": cell.folder(folder)}
+    if cell.stage in outputs and record_of(cell, folder).get("hash") != hash_of(cell, study):
+        shutil.rmtree(outputs[cell.stage], ignore_errors=True)
 
 
 def _maps(cell: Cell, study: Study, folder: Path) -> None:
@@ -124,21 +112,18 @@ def _maps(cell: Cell, study: Study, folder: Path) -> None:
 def _bench(cell: Cell, study: Study, folder: Path) -> None:
     assert study.bench is not None
     bench = study.bench
-    vocab_size = study.prepare.get("train_vocab_size") or 30522
-    recipes = {entrant.slug: study.recipe(entrant, 0, folder, folder) for entrant in study.entrants}
     measured = time_models(
-        {slug: recipe.model_config(vocab_size, bench.length) for slug, recipe in recipes.items()},
+        {entrant.slug: study.model_config(entrant, bench.length) for entrant in study.entrants},
         bench.rows,
         bench.length,
         bench.repeats,
-        bf16=next(iter(recipes.values())).bf16,
+        bf16=study.pretrain.get("bf16", False),
     )
     write_json(folder / "bench.json", measured)
 
 
 _RUN = {
     "prepare": _prepare,
-    "pretrain": _pretrain,
     "finetune": _finetune,
     "robust": _robust,
     "maps": _maps,

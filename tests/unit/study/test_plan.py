@@ -43,7 +43,7 @@ def test_a_study(write, tmp_path):
     assert study.entrants[1].model == {"num_hidden_layers": 1}
     assert study.seeds == [3, 5]
     assert study.world is not None
-    assert study.world.documents == 40
+    assert study.world.world == 40
     assert list(study.tasks) == ["sentiment", "entailment"]
     assert study.tasks["sentiment"].epochs == 1
     assert study.finetune_seeds == [0, 1]
@@ -67,8 +67,12 @@ def test_positions_multiply_the_variants(write):
     [
         (("title:", "titel:"), r"trial.yaml, line 1: unknown key 'titel'. Did you mean 'title'\?"),
         (("shared]", "sharde]"), r"line 2: variants: unknown attention_variant 'sharde'. Did you mean 'shared'\?"),
+        (("title: A trial", "title: A\ntitle: B"), "line 2: title stands there twice"),
+        (("max_steps: 4", "max_steps: 4\n  max_steps: 5"), "line 11: max_steps stands there twice"),
+        (("max_steps: 4", "attn_implementation: spda"), "line 10: pretrain: attn_implementation 'spda' is unknown"),
+        (("epochs: 1", "attn_implementation: spda"), "line 14: finetune: attn_implementation 'spda' is unknown"),
         (("shared]", "standard]"), "line 2: variants: standard stands there twice"),
-        (("=1", "=x"), "line 8: pretrain: .*num_hidden_layers"),
+        (("=1", "=x"), "line 2: variants: standard:num_hidden_layers=x: .*num_hidden_layers"),
         (("[3, 5]", "[3, 3]"), "line 3: seeds: "),
         (("[3, 5]", "soon"), "line 3: seeds must be a whole number or a list"),
         (("world: 40", "wordl: 40"), "line 5: unknown key 'wordl'"),
@@ -78,12 +82,32 @@ def test_positions_multiply_the_variants(write):
         (("max_steps: 4", "max_stps: 4"), r"line 10: unknown key 'max_stps'. Did you mean 'max_steps'\?"),
         (("max_steps: 4", "max_steps: four"), "line 10: max_steps must be a whole number"),
         (("max_steps: 4", "seed: 4"), "line 10: pretrain: seed is the study's to set"),
-        (("entailment]", "cola]"), "line 12: finetune: the built-in world has no cola; it has acceptability"),
-        (("entailment]", "spam]"), "line 11: finetune: --tasks: unknown 'spam'"),
+        (("entailment]", "cola]"), "line 12: finetune: tasks: the built-in world has no cola; it has acceptability"),
+        (("entailment]", "spam]"), "line 12: finetune: --tasks: unknown 'spam'"),
         (("epochs: 1", "epoch: 1"), r"line 14: unknown key 'epoch'. Did you mean 'epochs'\?"),
-        (("epochs: 1", "data: nowhere"), "line 14: finetune: data nowhere: no such folder"),
-        (("keyboard", "keybord"), "line 15: robust: --noise: unknown keybord"),
-        (("[1, 5]", "[1, 9]"), "line 15: robust: --severity"),
+        (("epochs: 1", "data: nowhere"), "line 14: finetune: data: nowhere: no such folder"),
+        (("keyboard", "keybord"), "line 16: robust: --noise: unknown keybord"),
+        (("[1, 5]", "[1, 9]"), "line 17: robust: --severity"),
+        (("world: 40", "world: 0"), "line 5: world must be at least 1, not 0"),
+        (("world: 40", "world: 40\n  train: 0"), "line 6: train must be at least 1, not 0"),
+        (("length: 32", "length: 4"), "line 7: --length must be at least 8, not 4"),
+        (("length: 32", "length: 32\n  seed: x"), "line 8: seed must be a whole number"),
+        (("max_steps: 4", "max_steps: 0"), "line 10: max_steps must be positive"),
+        (("max_steps: 4", "rows_per_step: 33"), "line 10: rows_per_step 33 must be a multiple of rows_per_device 32"),
+        (("max_steps: 4", "next_sentence: true"), "line 4: corpus: next_sentence .* layout: pairs"),
+        (("max_steps: 4", "model: {max_position_embeddings: 16}"), "line 7: corpus: length 32 is more than the 16"),
+        (("max_steps: 4", "model: {max_position_embeddings: 64}"), "line 11: finetune: max_length 128 .* the 64 pos"),
+        (("epochs: 1", "epochs: 0"), "line 14: epochs must be positive"),
+        (("epochs: 1", "max_length: 513"), "line 14: finetune: max_length 513 is more than the 512 positions of"),
+        (("epochs: 1", "search: {epochs: [1, 0]}"), "line 14: search: epochs must be positive"),
+        (("entailment]", "span_qa]\n  stride: 200"), "line 13: finetune: span_qa: .* lower stride"),
+        (("entailment]", "ax]"), "line 12: finetune: tasks: ax has no public labels"),
+        (("examples: 20", "examples: 0"), "line 18: examples must be at least 1, not 0"),
+        (("examples: 20", "domains: [imdb]"), "line 18: robust: domains: imdb: for none of the tasks sentiment, ent"),
+        (("examples: 20", "examples: 20\nbench: {rows: 0}"), "line 19: rows must be at least 1, not 0"),
+        (("examples: 20", "examples: 20\nbench: {repeats: 0}"), "line 19: repeats must be at least 1, not 0"),
+        (("examples: 20", "examples: 20\nthreads: 0"), "line 19: threads must be at least 1, not 0"),
+        (("examples: 20", "examples: 20\ngpus_per_run: 3"), "line 8: pretrain: rows_per_step 32 .* multiple of 96"),
         (("examples: 20", "exmples: 20"), r"line 18: unknown key 'exmples'. Did you mean 'examples'\?"),
     ],
 )
@@ -91,6 +115,14 @@ def test_what_is_wrong_is_told_with_its_line(change, message, write):
     assert change[0] in GOOD
     with pytest.raises((ValueError, OSError), match=message):
         load_study(write(GOOD.replace(*change)))
+
+
+def test_a_variant_with_positions_of_its_own(write):
+    own = GOOD.replace("=1", "=1,position_embedding_type=absolute")
+    study = load_study(write(own))
+    assert [entrant.position_embedding_type for entrant in study.entrants] == ["rotary", "absolute", "rotary"]
+    with pytest.raises(ValueError, match=r"line 2: variants: .*=absolute names its positions, and `positions` asks"):
+        load_study(write(own + "positions: [absolute, rotary]\n"))
 
 
 def test_robust_needs_models(write):

@@ -1,0 +1,117 @@
+"""A run over several processes: it listens when asked to stop, and nothing of it outlives whoever started it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from study_helpers import TINY, write_study
+
+from sharedqkv.study import launch
+from sharedqkv.study.cells import cells_of
+from sharedqkv.study.plan import load_study
+from sharedqkv.study.stages import run_cell
+from sharedqkv.training.checkpoints import newest_complete
+from sharedqkv.training.run_folder import RunFolder
+
+LONG = (
+    TINY[: TINY.index("finetune:")]
+    .replace("[standard, shared]", "[shared]")
+    .replace("seeds: 2", "seeds: 1")
+    .replace("rows_per_device: 4", "rows_per_device: 2\n  workers: 1")
+    .replace("max_steps: 4", "max_steps: 100000")
+    .replace("save_steps: 2", "save_steps: 100000")
+    .replace("eval_steps: 4", "eval_steps: 100000")
+    + "gpus_per_run: 2\n"
+)
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Of a pre-training without end in two processes."""
+    folder = tmp_path_factory.mktemp("launched")
+    return write_study(folder, LONG), folder / "out"
+
+
+def processes_of(folder: Path) -> list[int]:
+    """Those that have the folder in their command line, but for the study itself and its workers."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            command = (entry / "cmdline").read_bytes() if entry.name.isdigit() else b""
+        except OSError:
+            continue
+        if f"{folder}/pretrain".encode() in command:
+            found.append(int(entry.name))
+    return found
+
+
+def wait_for(condition, seconds: float, what: str):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def start(study: str, folder: Path, *more: str) -> subprocess.Popen:
+    """The command, when its run has made its first steps."""
+    run = RunFolder(folder / "pretrain/shared/0")
+    before = len(run.metrics())
+    command = [sys.executable, "-m", "sharedqkv_console", "study", study, "--output", str(folder), *more]
+    child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    wait_for(lambda: len(run.metrics()) > before or child.poll() is not None, 180, "it never began to train")
+    assert child.poll() is None, child.communicate()[0].decode()
+    assert len(processes_of(folder)) >= 3  # the launcher and two that train
+    return child
+
+
+@pytest.mark.parametrize(
+    ("jobs", "number"), [("1", signal.SIGINT), pytest.param("2", signal.SIGTERM, marks=pytest.mark.slow)]
+)
+def test_interrupted_it_saves_a_checkpoint_and_leaves_nothing_running(jobs, number, study):
+    path, folder = study
+    run = RunFolder(folder / "pretrain/shared/0")
+    before, _ = newest_complete(run.checkpoints)
+    child = start(path, folder, "--jobs", jobs)
+    os.killpg(child.pid, number)  # as a terminal does, or a scheduler
+    output = child.communicate(timeout=launch.CHECKPOINT_WAIT_S)[0].decode()
+    assert child.returncode == 130
+    assert processes_of(folder) == []
+    assert run.info()["state"] == "stopped"
+    saved, skipped = newest_complete(run.checkpoints)
+    assert saved is not None
+    assert saved != before
+    assert skipped == []
+    assert "the same command goes on" in output
+    assert "Traceback" not in output
+    assert "step/s" not in output  # its progress is in the log
+    assert "step/s" in (folder / "logs/pretrain/shared/0.log").read_text()
+
+
+def test_nothing_outlives_a_killed_study(study):
+    path, folder = study
+    child = start(path, folder, "--jobs", "2")
+    child.kill()
+    child.communicate()
+    wait_for(lambda: processes_of(folder) == [], 10, "it outlives the study")
+
+
+def test_the_processes_get_all_gpus_of_the_cell_and_a_port_of_their_own(study, monkeypatch):
+    path, folder = study
+    plan = load_study(path)
+    called = {}
+
+    def popen(command, **options):
+        called.update(command=command, **options)
+        raise OSError("far enough")
+
+    monkeypatch.setattr(launch.subprocess, "Popen", popen)
+    with pytest.raises(OSError, match="far enough"):
+        run_cell(cells_of(plan)[1], plan, folder, ["2", "3"])
+    assert called["env"]["CUDA_VISIBLE_DEVICES"] == "2,3"
+    command = " ".join(called["command"])
+    assert "--num_processes 2" in command
+    assert "--main_process_port 0" in command
