@@ -17,7 +17,7 @@ MODELS_PAGE = ROOT / "docs" / "models.md"
 PAGES = [
     ROOT / "README.md",
     MODELS_PAGE,
-    *(ROOT / "docs" / f"{name}.md" for name in ("data", "finetuning", "statistics")),
+    *(ROOT / "docs" / f"{name}.md" for name in ("data", "finetuning", "inference", "statistics")),
 ]
 
 

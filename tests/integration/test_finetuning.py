@@ -273,6 +273,12 @@ def test_predict_from_text_files_and_standard_input(tuned, tmp_path, monkeypatch
     assert answers(capsys.readouterr().out) == ["positive", "negative"]
 
 
+def test_predict_with_8_bits(tuned, capsys):
+    pytest.importorskip("torchao")
+    assert predict(tuned, "--task", "sst2", "--int8", "--text", "the book is awful very") == 0
+    assert answers(capsys.readouterr().out) == ["negative"]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

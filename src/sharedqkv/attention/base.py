@@ -39,8 +39,11 @@ class Projected:
 
 
 def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
-    """Whether a layer's weights may be used without calling it: no adapter in its place, no hook that waits for it."""
-    return type(layer) is nn.Linear and not layer._forward_hooks and not layer._forward_pre_hooks
+    """Whether a layer's weights may be used without calling it: no adapter in its place, no hook that waits for it,
+    no quantised or distributed weight."""
+    if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+        return False
+    return type(layer.weight) in (nn.Parameter, Tensor)
 
 
 def one_product_is_faster(hidden_BLD: Tensor) -> bool:
@@ -85,8 +88,8 @@ class Variant(nn.Module):
         """
         linears = [layer for layer in layers if is_plain_linear(layer)]
         if one_product_is_faster(hidden_BLD) and len(linears) == len(layers):
-            weight = torch.cat([layer.weight for layer in linears])
-            biases = [layer.bias for layer in linears if layer.bias is not None]
+            weight = torch.cat(tuple(layer.weight for layer in linears))
+            biases = tuple(layer.bias for layer in linears if layer.bias is not None)
             together = nn.functional.linear(hidden_BLD, weight, torch.cat(biases) if biases else None)
             made = together.split([layer.out_features for layer in linears], dim=-1)
         else:

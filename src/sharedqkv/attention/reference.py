@@ -107,7 +107,8 @@ def _pairwise(w: Weights, x: Tensor, head: int, variant: Variant) -> tuple[Tenso
 @register_reference("shared")
 def _shared(w: Weights, x: Tensor, head: int, variant: Variant) -> tuple[Tensor, Tensor, Tensor]:
     s = _linear(w, "shared", x)
-    scales = (w["query_scale"], w["key_scale"], w["value_scale"])
+    ones = torch.ones_like(s[0])  # for a diagonal that was folded away
+    scales = (w["query_scale"], w.get("key_scale", ones), w.get("value_scale", ones))
     q, k, v = (_slice(s @ torch.diag(scale), head, variant) for scale in scales)
     return q, k, v
 
@@ -147,6 +148,7 @@ def _rolled(w: Weights, x: Tensor, head: int, variant: Variant) -> tuple[Tensor,
     s = _linear(w, "shared", x)
 
     def scaled(name: str, source: int) -> Tensor:
-        return _slice(s, source % variant.num_heads, variant) * w[name].view(variant.num_heads, -1)[head]
+        scale = _slice(w.get(name, torch.ones_like(s[0]))[None], head, variant)
+        return _slice(s, source % variant.num_heads, variant) * scale
 
     return scaled("query_scale", head + 1), scaled("key_scale", head), scaled("value_scale", head + 2)

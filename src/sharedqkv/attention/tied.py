@@ -11,7 +11,7 @@ from sharedqkv.attention.registry import register_variant
 
 
 @dataclass(frozen=True)
-class SharedOptions:
+class TiedOptions:
     bias: bool = False
     """Whether the shared projection has a bias; the paper's count, d² + 3d, has none."""
 
@@ -21,7 +21,7 @@ class SharedOptions:
 
 @register_variant("tied")
 class Tied(Variant):
-    Options = SharedOptions
+    Options = TiedOptions
 
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)

@@ -21,6 +21,7 @@ from sharedqkv.cli.probes import Finding, probes_for, run_probes
 
 OPTIONAL_PACKAGES = {
     "peft": ("LoRA and other adapters", "pip install 'sharedqkv[peft]'"),
+    "torchao": ("int8 inference", "pip install 'sharedqkv[int8]'"),
     "triton": ("flex_attention and fused kernels on NVIDIA GPUs", "pip install triton"),
     "flash-attn": ("attn_implementation='flash_attention_2' on NVIDIA GPUs", "pip install flash-attn"),
 }

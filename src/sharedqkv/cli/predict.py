@@ -11,6 +11,7 @@ import json
 import sys
 from pathlib import Path
 
+from sharedqkv.interop.quantization import quantize_int8
 from sharedqkv.tasks.predict import Predictor, rows_from_lines, rows_from_texts
 from sharedqkv.tasks.sources import read_jsonl
 from sharedqkv.tasks.task import Row
@@ -24,6 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder of `sharedqkv finetune --keep-models`")
     parser.add_argument("--task", help="which of the run's tasks (default: the only one)")
     parser.add_argument("--seed", type=int, help="which of its models (default: the first)")
+    parser.add_argument("--int8", action="store_true", help="compute with 8-bit weights (needs torchao)")
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--text", nargs="+", metavar="TEXT", help="one example: its text, or its two texts")
     given.add_argument("--file", type=Path, help="examples, one a line; default: standard input")
@@ -33,6 +35,7 @@ def run(options: argparse.Namespace) -> int:
     quiet_transformers()
     predictor = Predictor(options.run, options.task, options.seed)
     rows, where = _rows(options, predictor.task.text_columns)
+    predictor.model = quantize_int8(predictor.model) if options.int8 else predictor.model.fold()
     truncated = 0
     for first in range(0, len(rows), _BATCH):
         answers, cut = predictor(rows[first : first + _BATCH], where)

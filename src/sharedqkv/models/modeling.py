@@ -1,7 +1,9 @@
 """The bare encoder as a Hugging Face model, and what all models with heads share."""
 
+import copy
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -15,7 +17,7 @@ from sharedqkv.attention import Variant
 from sharedqkv.attention.rotary import rotation_for
 from sharedqkv.kernels import FUSED, segments_of
 from sharedqkv.models.configuration import SharedQKVConfig
-from sharedqkv.models.encoder import SharedQKVEmbeddings, SharedQKVEncoder, SharedQKVPooler
+from sharedqkv.models.encoder import SharedQKVAttention, SharedQKVEmbeddings, SharedQKVEncoder, SharedQKVPooler
 
 # Backends whose masks can keep the documents of a packed row apart.
 PACKING_BACKENDS = ("eager", "sdpa", "flex_attention", FUSED)
@@ -66,6 +68,32 @@ class SharedQKVPreTrainedModel(PreTrainedModel):
                 "with the class that wrote it."
             )
         return (model, info) if wants_info else model
+
+    @torch.no_grad()
+    def fold(self) -> Self:
+        """Remove, in place, what inference need not compute: parameters that merge exactly into others.
+
+        The outputs stay the same to rounding. The configuration says what is left, so that the model is saved and
+        loaded as any other. A variant with nothing to merge, or a model folded before, stays as it is.
+        """
+        attentions = [module for module in self.modules() if isinstance(module, SharedQKVAttention)]
+        for dense in (attention.output.dense for attention in attentions):
+            if type(dense) is not nn.Linear or type(dense.weight) is not nn.Parameter:
+                raise ValueError(
+                    f"fold() needs plain output projections, not {type(dense).__name__} with a weight of type "
+                    f"{type(dense.weight).__name__}: merge adapters first (merge_and_unload()), quantise afterwards"
+                )
+        old_config, config = self.config, copy.deepcopy(self.config)
+        for attention in attentions:
+            before = attention.self.options
+            attention.self.fold(attention.output.dense, rotary=config.position_embedding_type == "rotary")
+            if attention.self.options != before:
+                config.attention_options = asdict(attention.self.options)
+        # Another model may have been built from the same configuration object.
+        for module in self.modules():
+            if getattr(module, "config", None) is old_config:
+                module.config = config
+        return self
 
 
 def _damaged_message(path: Any, error: Exception) -> str:
