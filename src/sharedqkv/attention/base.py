@@ -43,7 +43,8 @@ def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
     no quantised or distributed weight."""
     if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
         return False
-    return type(layer.weight) in (nn.Parameter, Tensor)
+    # Accelerate's hooks, which bring weights from elsewhere, are none of torch's.
+    return not hasattr(layer, "_hf_hook") and type(layer.weight) in (nn.Parameter, Tensor)
 
 
 def one_product_is_faster(hidden_BLD: Tensor) -> bool:

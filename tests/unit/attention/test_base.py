@@ -1,5 +1,6 @@
 """Projections together and one by one."""
 
+import pytest
 import torch
 from helpers import make_batch, tensors_of, tiny_config, tiny_model
 from torch import nn
@@ -47,3 +48,26 @@ def test_an_output_scale_goes_through_an_adapter_too():
         for layer in model.encoder.layer:
             layer.attention.output.dense = nn.Sequential(layer.attention.output.dense)
         assert_close(model(**batch).last_hidden_state, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("moved", ["key", "query"])
+def test_weights_that_come_only_when_a_layer_is_called(monkeypatch, moved):
+    """As with `device_map="auto"`, when Accelerate keeps a layer's weights elsewhere."""
+    from accelerate import cpu_offload
+
+    monkeypatch.setattr(base, "one_product_is_faster", lambda hidden: True)
+    model = tiny_model("Model", tiny_config("standard"))
+    batch = make_batch("Model").all()
+    with torch.no_grad():
+        expected = model(**batch).last_hidden_state
+        cpu_offload(getattr(model.encoder.layer[0].attention.self, moved), execution_device=torch.device("cpu"))
+        assert_close(model(**batch).last_hidden_state, expected)
+
+
+def test_one_product_compiles_without_a_break(monkeypatch):
+    monkeypatch.setattr(base, "one_product_is_faster", lambda hidden: True)
+    model = tiny_model("Model", tiny_config("standard"))
+    batch = make_batch("Model").all()
+    with torch.no_grad():
+        compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+        assert_close(compiled(**batch).last_hidden_state, model(**batch).last_hidden_state)
