@@ -155,6 +155,7 @@ def main() -> int:
             f"\n{rows} × {options.length} tokens, {options.dtype}, {options.threads} threads, torch {torch.__version__}"
         )
         forwards = {}
+        torch._dynamo.reset()  # past its limit of graphs a model would run uncompiled
         for name, model in contestants.items():
             forward = torch.compile(model, dynamic=False) if options.compile else model
             forwards[name] = lambda forward=forward, ids=ids: forward(input_ids=ids).last_hidden_state

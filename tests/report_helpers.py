@@ -9,7 +9,7 @@ import numpy as np
 from sharedqkv import SharedQKVConfig
 from sharedqkv.data.manifest import FileRecord, Manifest, ShardRecord, SplitRecord
 from sharedqkv.robustness.conditions import conditions_for
-from sharedqkv.robustness.grid import cell_file
+from sharedqkv.robustness.tried import cell_file
 from sharedqkv.tasks.cells import Cell, predictions_file, write_json, write_predictions
 from sharedqkv.tasks.task import Split
 

@@ -17,6 +17,8 @@ from finetuning_helpers import SQUAD_FAST, make_model, make_questions, make_rows
 import sharedqkv_console
 from sharedqkv.data.tokenizer import train_tokenizer
 from sharedqkv.robustness import grid as grid_module
+from sharedqkv.robustness import tried as tried_module
+from sharedqkv.robustness import workers as workers_module
 from sharedqkv.robustness.conditions import NOISES
 from sharedqkv.robustness.grid import Plan, run_grid
 from sharedqkv.tasks.cells import read_predictions
@@ -129,7 +131,7 @@ def test_damaged_cells_are_run_again(place):
 def test_interrupted_and_restarted_gives_the_same_predictions(place, made, monkeypatch, capsys):
     whole = shutil.copytree(made, place / "whole")
     grid(whole)
-    real, calls = grid_module.outputs_of, []
+    real, calls = grid_module.table_outputs, []
 
     def interrupted(*arguments):
         calls.append(arguments)
@@ -137,7 +139,7 @@ def test_interrupted_and_restarted_gives_the_same_predictions(place, made, monke
             raise KeyboardInterrupt
         return real(*arguments)
 
-    monkeypatch.setattr(grid_module, "outputs_of", interrupted)
+    monkeypatch.setattr(grid_module, "table_outputs", interrupted)
     assert robust(place) == 130
     assert "the same command goes on from there" in capsys.readouterr().err
     assert len(kept(place)) == 5
@@ -264,8 +266,8 @@ def test_inputs_made_ahead_by_other_processes_are_the_same(place, made, monkeypa
     ahead = shutil.copytree(made, place / "ahead")
     grid(place)
     has_gpu = SimpleNamespace(cuda=SimpleNamespace(is_available=lambda: True))
-    monkeypatch.setattr(grid_module, "torch", has_gpu)
-    monkeypatch.setattr(grid_module.os, "cpu_count", lambda: 3)
+    monkeypatch.setattr(workers_module, "torch", has_gpu)
+    monkeypatch.setattr(workers_module.os, "cpu_count", lambda: 4)
     grid(ahead)
     assert kept(ahead) == kept(place)
 
@@ -281,7 +283,7 @@ def test_models_are_not_kept_in_memory(place, monkeypatch):
             alive.add(self.model)
             at_once.append(len(alive))
 
-    monkeypatch.setattr(grid_module, "Predictor", Counted)
+    monkeypatch.setattr(tried_module, "Predictor", Counted)
     monkeypatch.setattr(grid_module, "_MODELS_AT_ONCE", 1)
     assert counts(grid(place)) == (4 * CELLS, 0)
     assert at_once == [1, 1, 1, 1]
@@ -291,6 +293,7 @@ BAD_REQUESTS = {
     "noise": (["--noise", "keybord"], "--noise: unknown keybord; known: all, text"),
     "severity": (["--severity", "7"], "--severity '7': expected numbers from 1 to 5"),
     "domain": (["--domains", "imbd"], "unknown 'imbd'; known: all"),
+    "domain of another task": (["--domains", "imdb,hans"], "hans is for models of mnli, and the runs' tasks are sst2"),
     "seeds": (["--seeds", "none"], "--seeds 'none': expected a count"),
     "task": (["--tasks", "sst3"], "sst3"),
     "task beside a good one": (["--tasks", "sst2,sst3"], "sst3"),

@@ -41,7 +41,9 @@ class Projected:
 def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
     """Whether a layer's weights may be used without calling it: no adapter in its place, no hook that waits for it,
     no quantised or distributed weight."""
-    if type(layer) is not nn.Linear or layer._forward_hooks or layer._forward_pre_hooks:
+    if type(layer) is not nn.Linear:
+        return False
+    if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks or layer._backward_pre_hooks:
         return False
     # Accelerate's hooks, which bring weights from elsewhere, are none of torch's.
     return not hasattr(layer, "_hf_hook") and type(layer.weight) in (nn.Parameter, Tensor)
@@ -88,9 +90,10 @@ class Variant(nn.Module):
         Where it gains time linear layers are computed as one product.
         """
         linears = [layer for layer in layers if is_plain_linear(layer)]
-        if one_product_is_faster(hidden_BLD) and len(linears) == len(layers):
+        biases = tuple(layer.bias for layer in linears if layer.bias is not None)
+        alike = len(linears) == len(layers) and len(biases) in (0, len(layers))
+        if alike and one_product_is_faster(hidden_BLD):
             weight = torch.cat(tuple(layer.weight for layer in linears))
-            biases = tuple(layer.bias for layer in linears if layer.bias is not None)
             together = nn.functional.linear(hidden_BLD, weight, torch.cat(biases) if biases else None)
             made = together.split([layer.out_features for layer in linears], dim=-1)
         else:

@@ -16,8 +16,12 @@ class GroupedOptions:
     """Key/value heads, each serving an equal group of query heads; 1 is multi-query attention."""
     tie_key_value: bool = False
     """Whether keys and values are one tensor."""
+    num_query_heads: int | None = None
+    """Query heads of the usual size, by default num_attention_heads. With one fewer it has the weights of `shared`."""
 
     def __post_init__(self) -> None:
+        if self.num_query_heads is not None:
+            require_positive_int("num_query_heads", self.num_query_heads)
         require_positive_int("num_key_value_heads", self.num_key_value_heads)
         require_bool("tie_key_value", self.tie_key_value)
 
@@ -28,14 +32,17 @@ class Grouped(Variant):
 
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)
+        if options.num_query_heads is not None:
+            self.num_heads = options.num_query_heads
         self.num_key_value_heads = options.num_key_value_heads
-        if geometry.num_heads % self.num_key_value_heads:
+        if self.num_heads % self.num_key_value_heads:
+            heads = "num_attention_heads" if options.num_query_heads is None else "num_query_heads"
             raise ValueError(
-                f"attention option 'num_key_value_heads' must divide num_attention_heads {geometry.num_heads}, "
+                f"attention option 'num_key_value_heads' must divide {heads} {self.num_heads}, "
                 f"and {self.num_key_value_heads} does not"
             )
         self.key_value_width = self.num_key_value_heads * self.head_size
-        self.query = nn.Linear(geometry.width, geometry.width)
+        self.query = nn.Linear(geometry.width, self.context_width)
         if options.tie_key_value:
             self.key_value = nn.Linear(geometry.width, self.key_value_width)
         else:
@@ -52,9 +59,7 @@ class Grouped(Variant):
         return 1 if self.options.tie_key_value else 2
 
     def parameter_formula(self) -> int:
-        width = self.geometry.width
-        return width**2 + width + self._key_value_products() * (width + 1) * self.key_value_width
+        return (self.geometry.width + 1) * (self.context_width + self._key_value_products() * self.key_value_width)
 
     def projection_flops(self) -> int:
-        width = self.geometry.width
-        return 2 * (width**2 + self._key_value_products() * width * self.key_value_width)
+        return 2 * self.geometry.width * (self.context_width + self._key_value_products() * self.key_value_width)

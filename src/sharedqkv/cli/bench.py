@@ -8,6 +8,7 @@ what is timed.
 
 import argparse
 import sys
+import tempfile
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from sharedqkv.accounting.bench.settings import Settings
 from sharedqkv.cli.dataclass_arguments import add_dataclass_arguments, dataclass_from
 from sharedqkv.training.pretrain import quiet_transformers
 from sharedqkv.training.run_folder import environment, now
+
+UNSTEADY = 0.1
+FEW_ROUNDS = 5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -74,8 +78,12 @@ def _say(text: str) -> None:
 
 
 def _check_output(folder: Path) -> None:
+    if (folder / "record.json").exists():
+        raise ValueError(f"{folder} holds a record, which stays as it is: choose another --output")
     try:
         folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
     except OSError as error:
         raise OSError(f"{folder} cannot be written ({error}): choose another --output") from error
 
@@ -87,6 +95,17 @@ def _print(record: dict[str, Any]) -> None:
             rounds = min(len(seconds) for seconds in found["seconds_of_rounds"].values())
             _show(_times(f"{TITLES[kind]}, {rounds} rounds", found["results"], record["entrants"]))
             _show(_roofline(found["results"], peaks))
+            unsteady = [row["entrant"] for row in found["results"] if _spread(row) > UNSTEADY]
+            if unsteady or rounds < FEW_ROUNDS:
+                print(
+                    f"{rounds} rounds, and the times of {', '.join(unsteady) or 'nobody'} vary by more than "
+                    f"{UNSTEADY:.0%}: little can be read from them. Leave the machine alone and take more --rounds",
+                    file=sys.stderr,
+                )
+
+
+def _spread(row: dict[str, Any]) -> float:
+    return (row["upper_quartile_ms"] - row["lower_quartile_ms"]) / row["median_ms"]
 
 
 def _times(title: str, rows: list[dict[str, Any]], entrants: dict[str, Any]) -> Table:

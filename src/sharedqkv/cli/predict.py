@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", help="run folder of `sharedqkv finetune --keep-models`")
     parser.add_argument("--task", help="which of the run's tasks (default: the only one)")
     parser.add_argument("--seed", type=int, help="which of its models (default: the first)")
-    parser.add_argument("--int8", action="store_true", help="compute with 8-bit weights (needs torchao)")
+    parser.add_argument("--int8", action="store_true", help="8-bit weights: less memory, not less time (needs torchao)")
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--text", nargs="+", metavar="TEXT", help="one example: its text, or its two texts")
     given.add_argument("--file", type=Path, help="examples, one a line; default: standard input")

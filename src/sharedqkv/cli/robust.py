@@ -47,12 +47,13 @@ def run(options: argparse.Namespace) -> int:
         raise ValueError(f"--alpha {options.alpha:g}: expected a number between 0 and 1")
     models = group_runs(options.runs, options.separate)
     wanted = [name.strip() for name in (options.tasks or "").split(",") if name.strip()]
+    tasks, _ = common_tasks(models, wanted)
     plan = Plan(
         noises=parse_noises(options.noise),
         severities=parse_severities(options.severity),
         seeds=parse_seeds(options.seeds),
-        domains=[] if options.domains == "none" else parse_domains(options.domains),
-        tasks=common_tasks(models, wanted)[0],
+        domains=[] if options.domains == "none" else parse_domains(options.domains, tasks),
+        tasks=tasks,
         limit=options.examples,
     )
     quiet_transformers()
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("Finished cells are kept in the runs: the same command goes on from there.", file=sys.stderr)
         raise
-    analysis = analyse(models, plan, options.alpha, outcome.broken)
+    analysis = analyse(models, plan, options.alpha, outcome.left_out | outcome.broken)
     report = write_report(analysis, options.output)
     for line in headlines(analysis):
         print(line.replace("**", ""))

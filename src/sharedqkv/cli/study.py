@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from sharedqkv.study.cells import cells_of, is_finished
 from sharedqkv.study.definition import Study
 from sharedqkv.study.estimate import Estimator
-from sharedqkv.study.execute import Event, visible_gpus
+from sharedqkv.study.execute import Event, check_gpus, visible_gpus
 from sharedqkv.study.plan import SHIPPED, load_study, shipped_studies
 from sharedqkv.study.run import StudyOutcome, default_jobs, run_study
 from sharedqkv.training.pretrain import quiet_transformers
@@ -37,6 +37,7 @@ def run(options: argparse.Namespace) -> int:
     jobs = options.jobs or default_jobs(study)
     if 0 < len(visible_gpus()) < jobs:
         raise ValueError(f"--jobs {jobs}: a cell takes a GPU at least, and there are {len(visible_gpus())}")
+    check_gpus(study)
     if options.dry_run:
         return _dry_run(study, Path(output), jobs)
     quiet_transformers()
@@ -48,7 +49,8 @@ def run(options: argparse.Namespace) -> int:
     for cell, error in outcome.failed.items():
         log = Path(output) / "logs" / f"{cell}.log"
         print(f"failed: {cell}: {error}{f' (log: {log})' if log.exists() else ''}", file=sys.stderr)
-    print(f"{outcome.ran} cells run, {outcome.reused} finished before, {len(outcome.failed)} failed")
+    left_out = f", {outcome.left_out} left out that need those" if outcome.left_out else ""
+    print(f"{outcome.ran} cells run, {outcome.reused} finished before, {len(outcome.failed)} failed{left_out}")
     print(f"The report lies in {outcome.report}")
     return 1 if outcome.failed else 0
 
@@ -74,6 +76,7 @@ def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
         TextColumn("left"),
         TimeRemainingColumn(),
     )
+    console.print(f"{study.name}: {len(pending)} of {len(cells)} cells to run, in {output}", highlight=False)
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
         bar = progress.add_task(study.name, total=len(cells), completed=len(cells) - len(pending))
         running: list[str] = []
@@ -89,8 +92,9 @@ def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
                 if name in running:
                     running.remove(name)
                 error = f": {event.error}" if event.error else ""
-                line = f"{done}/{len(cells)} {name} {event.state} in {event.seconds:.0f} s{error}"
-                progress.console.print(line, highlight=False, markup=False)
+                if event.state != "left out":
+                    line = f"{done}/{len(cells)} {name} {event.state} in {event.seconds:.0f} s{error}"
+                    progress.console.print(line, highlight=False, markup=False)
                 progress.advance(bar)
             progress.update(bar, description=", ".join(running) or study.name)
 

@@ -13,20 +13,23 @@ import numpy as np
 from scipy.integrate import trapezoid
 
 from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_for_family, interval_of_mean
-from sharedqkv.evidence.finetuned import FinetunedModel, may_be_paired, predictions_of, task_metrics
-from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, combine_scores, score_runs
-from sharedqkv.robustness.conditions import CLEAN, Condition, conditions_for, counted
-from sharedqkv.robustness.grid import Plan, cell_file
+from sharedqkv.evidence.finetuned import FinetunedModel, may_be_paired, task_metrics
+from sharedqkv.evidence.robustness_scores import ScoreReader, mean
+from sharedqkv.evidence.runs import RunScores, combine_scores
+from sharedqkv.robustness.conditions import CLEAN, Condition, conditions_for
+from sharedqkv.robustness.grid import Plan
 from sharedqkv.robustness.model_noise import MODEL_NOISES, STRENGTHS
 from sharedqkv.robustness.text_noise import RATES
-from sharedqkv.tasks.cells import kept_cells, read_json, read_predictions
+from sharedqkv.tasks.cells import kept_cells
+from sharedqkv.tasks.metrics import matthews, pearson, spearman
 from sharedqkv.tasks.registry import get_task
-from sharedqkv.tasks.task import Record
 
 MARGIN = 0.01
 """An advantage of less than a point is no advantage: a claim whose interval ends below it does not hold."""
 _ROOM = 0.05
 """A model whose clean score is less than this above chance has nothing to lose: no relative loss is given."""
+_CORRELATIONS = {matthews, pearson, spearman}
+"""Metrics that may be negative."""
 _KEPT = "quality above chance that is kept under noise"
 EVERY_NOISE = "mean of all noises"
 EVERY_DOMAIN = "mean of all domains"
@@ -121,15 +124,15 @@ class Analysis:
 
 
 def analyse(
-    models: Sequence[FinetunedModel], plan: Plan, alpha: float = 0.05, broken: Mapping[str, str] | None = None
+    models: Sequence[FinetunedModel], plan: Plan, alpha: float = 0.05, untried: Mapping[str, str] | None = None
 ) -> Analysis:
-    """From what `run_grid` has left in the runs; `broken` is what it could not run, with the errors."""
+    """From what `run_grid` has left in the runs; `untried` is what it did not run, with the reasons."""
     tasks, lacking = common_tasks(models, plan.tasks)
     left_out = dict.fromkeys(lacking, "not every run has it")
     analysis = Analysis([model.name for model in models], [], [], [], left_out, alpha)
     families: dict[tuple[str, bool], list[Mapping[str, RunScores]]] = {}
     for task in tasks:
-        reader = _Reader(models, task, broken or {})
+        reader = ScoreReader(models, task, untried or {})
         conditions, excluded = conditions_for(task, plan.noises, plan.severities, plan.seeds, plan.domains)
         analysis.left_out.update({f"{task}, {name}": reason for name, reason in excluded.items()})
         clean = reader.scores([Condition(CLEAN)])[0]
@@ -165,96 +168,20 @@ def common_tasks(models: Sequence[FinetunedModel], wanted: Sequence[str]) -> tup
     return sorted(set(wanted) or common), sorted(set.union(*by_run.values()) - common)
 
 
-class _Reader:
-    """Reads the predictions of all models on one task."""
-
-    def __init__(self, models: Sequence[FinetunedModel], task: str, broken: Mapping[str, str]):
-        self.models = models
-        self.task = task
-        self.broken = broken
-
-    def lacks(self, conditions: Sequence[Condition]) -> str | None:
-        """Why there are no scores under these conditions, if so. What is broken may have predictions of old data."""
-        for condition in conditions:
-            if error := self.broken.get(f"{self.task}, {condition}"):
-                return error
-            records = [self.record(condition, run, seed) for run, seed in self._cells()]
-            if any(record is None for record in records):
-                return "not every model has been tried"
-            if any(
-                record.get("severities", list(condition.severities)) != list(condition.severities)
-                for record in records
-                if record
-            ):
-                return "tried with other severities: run it again"
-        return None
-
-    def record(self, condition: Condition, run: Any, seed: int) -> dict[str, Any] | None:
-        return read_json(cell_file(run, self.task, condition, seed).with_suffix(".json"))
-
-    def any_record(self, condition: Condition) -> dict[str, Any]:
-        run, seed = self._cells()[0]
-        record = self.record(condition, run, seed)
-        assert record is not None
-        return record
-
-    def scores(self, conditions: Sequence[Condition]) -> dict[int, dict[str, RunScores]]:
-        """Severity → model → its scores; the conditions differ only in the noise's seed and are averaged."""
-        by_seed = {str(condition.seed): self._scores_under(condition) for condition in conditions}
-        return {
-            severity: {
-                model.name: combine_scores(
-                    {seed: scores[severity][index] for seed, scores in by_seed.items()}, _mean, self.task, True
-                )
-                for index, model in enumerate(self.models)
-            }
-            for severity in conditions[0].severities
-        }
-
-    def _cells(self) -> list[tuple[Any, int]]:
-        runs = [run for model in self.models for run in model.runs.values()]
-        return [(run, cell.seed) for run in runs for cell in kept_cells(run) if cell.task == self.task]
-
-    def _scores_under(self, condition: Condition) -> dict[int, list[RunScores]]:
-        """Severity → the scores of each model."""
-        cells = {cell: self._predictions(*cell, condition) for cell in self._cells()}
-
-        def runs_of(model: FinetunedModel, severity: int) -> TaskRuns:
-            runs = {
-                pretraining_seed: {seed: mine[severity] for (its_run, seed), mine in cells.items() if its_run == run}
-                for pretraining_seed, run in model.runs.items()
-            }
-            return TaskRuns(model.name, self.task, runs)
-
-        metrics = task_metrics(get_task(self.task))
-        return {
-            severity: score_runs([runs_of(model, severity) for model in self.models], metrics)
-            for severity in condition.severities
-        }
-
-    def _predictions(self, run: Any, seed: int, condition: Condition) -> dict[int, Predictions]:
-        """By severity, from one file."""
-        by_severity: dict[int, list[Record]] = {severity: [] for severity in condition.severities}
-        for record in read_predictions(cell_file(run, self.task, condition, seed)):
-            by_severity[record["severity"]].append(record)
-        task = get_task(self.task)
-        return {
-            severity: predictions_of(counted(condition, task, records), self.task)
-            for severity, records in by_severity.items()
-        }
-
-
-def _mean(parts: Mapping[str, Any]) -> Any:
-    return sum(parts.values()) / len(parts)
-
-
 def _estimate(scores: RunScores, alpha: float) -> Estimate:
     low, high = interval_of_mean(scores, alpha)
     return Estimate(float(scores.scores_R.mean()), low, high)
 
 
+def _score_estimate(scores: RunScores, alpha: float) -> Estimate:
+    """Of a task's metric, whose interval ends where the metric does."""
+    estimate = _estimate(scores, alpha)
+    least = -1.0 if _CORRELATIONS & set(task_metrics(get_task(scores.task))) else 0.0
+    return Estimate(estimate.mean, max(estimate.low, least), min(estimate.high, 1.0))
+
+
 def _noise(
-    reader: _Reader,
+    reader: ScoreReader,
     by_noise: Mapping[str, Sequence[Condition]],
     clean: Mapping[str, RunScores],
     alpha: float,
@@ -286,7 +213,7 @@ def _noise(
 def _mean_over(parts: Sequence[Mapping[str, RunScores]], name: str, same_examples: bool) -> dict[str, RunScores]:
     """Model → the mean of its scores in all the parts."""
     return {
-        model: combine_scores({str(i): scores[model] for i, scores in enumerate(parts)}, _mean, name, same_examples)
+        model: combine_scores({str(i): scores[model] for i, scores in enumerate(parts)}, mean, name, same_examples)
         for model in parts[0]
     }
 
@@ -299,21 +226,23 @@ def _curve(
     scale = (0.0, *(STRENGTHS if noise in MODEL_NOISES and noise != "token_dropout" else RATES))
     levels = tuple(scale[severity] for severity in severities)
 
-    def estimate(function: Callable[[Mapping[str, Any]], Any]) -> Estimate:
-        return _estimate(combine_scores(points, function, task, same_examples=True), alpha)
+    def combined(function: Callable[[Mapping[str, Any]], Any]) -> RunScores:
+        return combine_scores(points, function, task, same_examples=True)
 
-    kept = estimate(_kept(chance)) if _has_room(clean, chance) else None
+    kept = _estimate(combined(_kept(chance)), alpha) if _has_room(clean, chance) else None
     return Curve(
         task=task,
         noise=noise,
         model=clean.model,
         severities=severities,
         levels=levels,
-        scores=tuple(_estimate(scores, alpha) for scores in points.values()),
+        scores=tuple(_score_estimate(scores, alpha) for scores in points.values()),
         chance=chance,
-        absolute_loss=estimate(lambda s: s["0"] - _mean(_without_clean(s))),
+        absolute_loss=_estimate(combined(lambda s: s["0"] - mean(_without_clean(s))), alpha),
         relative_loss=kept and Estimate(1 - kept.mean, 1 - kept.high, 1 - kept.low),
-        area=estimate(lambda s: trapezoid(np.stack(list(s.values())), levels, axis=0) / levels[-1]),
+        area=_score_estimate(
+            combined(lambda s: trapezoid(np.stack(list(s.values())), levels, axis=0) / levels[-1]), alpha
+        ),
         examples=clean.examples,
         noise_seeds=noise_seeds,
     )
@@ -332,13 +261,13 @@ def _kept(chance: float) -> Callable[[Mapping[str, Any]], Any]:
 
     def share(scores: Mapping[str, Any]) -> Any:
         room = np.maximum(scores["0"] - chance, _ROOM / 5)  # a resample of the examples may lie near chance
-        return (_mean(_without_clean(scores)) - chance) / room
+        return (mean(_without_clean(scores)) - chance) / room
 
     return share
 
 
 def _domains(
-    reader: _Reader, names: Sequence[str], clean: Mapping[str, RunScores], alpha: float, analysis: Analysis
+    reader: ScoreReader, names: Sequence[str], clean: Mapping[str, RunScores], alpha: float, analysis: Analysis
 ) -> list[dict[str, RunScores]]:
     """Adds the table's rows; returns the scores on each domain: model → scores."""
     found = []
@@ -356,7 +285,7 @@ def _domains(
                     task=reader.task,
                     domain=name,
                     model=model,
-                    score=_estimate(mine, alpha),
+                    score=_score_estimate(mine, alpha),
                     in_domain=float(clean[model].scores_R.mean()),
                     chance=record["chance"],
                     relative_loss=_relative_loss(clean[model], clean_chance, mine, record["chance"], alpha),
@@ -365,7 +294,7 @@ def _domains(
                 )
             )
         subject = f"{reader.task} → {name}"
-        found.append({model: combine_scores({"": mine}, _mean, subject) for model, mine in scores.items()})
+        found.append({model: combine_scores({"": mine}, mean, subject) for model, mine in scores.items()})
     return found
 
 

@@ -47,15 +47,22 @@ class SharedQKVEmbeddings(nn.Module):
         look-up thousands of additions to the same few rows.
         """
         if token_type_ids_BL is None:
-            embeddings = words_BLD + self.token_type_embeddings.weight[0]
+            embeddings = words_BLD + _first_rows(self.token_type_embeddings, 1)
         else:
             embeddings = words_BLD + self.token_type_embeddings(token_type_ids_BL)
         if hasattr(self, "position_embeddings"):
             if position_ids_BL is None:
-                embeddings = embeddings + self.position_embeddings.weight[: words_BLD.shape[1]]
+                embeddings = embeddings + _first_rows(self.position_embeddings, words_BLD.shape[1])
             else:
                 embeddings = embeddings + self.position_embeddings(position_ids_BL)
         return self.dropout(self.LayerNorm(embeddings))
+
+
+def _first_rows(table: nn.Embedding, count: int) -> Tensor:
+    hook: Any = getattr(table, "_hf_hook", None)
+    if hook is not None:  # Accelerate brings the weights when the table is called
+        return table(torch.arange(count, device=hook.execution_device))
+    return table.weight[:count]
 
 
 class ResidualOutput(nn.Module):
@@ -81,7 +88,9 @@ class ResidualOutput(nn.Module):
             states = self.dense(states)
         elif is_plain_linear(self.dense):
             # On the weight it costs next to nothing, gradients included, however many tokens there are.
-            states = nn.functional.linear(states, self.dense.weight * scale, self.dense.bias)
+            states = nn.functional.linear(
+                states, self.dense.weight * scale.to(self.dense.weight.dtype), self.dense.bias
+            )
         else:
             states = self.dense(states * scale.to(states.dtype))
         states = self.dropout(states)
@@ -161,7 +170,8 @@ class SharedQKVIntermediate(nn.Module):
         self.is_gelu = config.hidden_act == "gelu"
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
-        if self.is_gelu and is_plain_linear(self.dense) and bias_gelu_applies(hidden_BLD):
+        watched = self.activation._forward_hooks or self.activation._backward_hooks
+        if self.is_gelu and not watched and is_plain_linear(self.dense) and bias_gelu_applies(hidden_BLD):
             return bias_gelu(nn.functional.linear(hidden_BLD, self.dense.weight), self.dense.bias)
         return self.activation(self.dense(hidden_BLD))
 

@@ -58,6 +58,12 @@ def encode_sequences(
     kept apart by `document_ids`: fewer and larger batches. A batch has at most `max_tokens`.
     """
     _check(sequences, token_type_ids, layout)
+    if not isinstance(model, SharedQKVModel) or model.training:
+        raise ValueError(
+            "expected a SharedQKVModel in evaluation mode: of a model with a head take .bert, call .eval()"
+        )
+    if max_tokens < 1:
+        raise ValueError(f"max_tokens must be positive, not {max_tokens}")
     lengths = [len(sequence) for sequence in sequences]
     owners = [[index] * length for index, length in enumerate(lengths)]
     encoded: dict[int, Tensor] = {}

@@ -41,6 +41,11 @@ class Condition:
         return self.name in NOISES
 
     @property
+    def text_severities(self) -> tuple[int, ...]:
+        """One for each text that an example gives: noise in the model leaves it as it is."""
+        return (0,) if self.name in MODEL_NOISES else self.severities
+
+    @property
     def is_domain(self) -> bool:
         return self.name in DOMAINS
 

@@ -209,13 +209,17 @@ def domains_for(task: str) -> list[Domain]:
     return [domain for domain in DOMAINS.values() if task in domain.tasks]
 
 
-def parse_domains(text: str) -> list[str]:
-    """`all`, or a list like `snli,hans`."""
+def parse_domains(text: str, tasks: Sequence[str] | None = None) -> list[str]:
+    """`all`, or a list like `snli,hans`; where `tasks` are given, each that is named must be for one of them."""
     names = [name.strip().lower() for name in text.split(",") if name.strip()]
     expanded = [part for name in names for part in (DOMAINS if name == "all" else [name])]
     unknown = [name for name in expanded if name not in DOMAINS]
     if unknown or not names:
         raise ValueError(f"--domains: unknown {', '.join(unknown) or 'nothing'!r}; known: all, {', '.join(DOMAINS)}")
+    for name in names:
+        if tasks is not None and name != "all" and not set(tasks) & set(DOMAINS[name].tasks):
+            suited = " or ".join(DOMAINS[name].tasks)
+            raise ValueError(f"--domains: {name} is for models of {suited}, and the runs' tasks are {', '.join(tasks)}")
     return list(dict.fromkeys(expanded))
 
 

@@ -1,43 +1,30 @@
-"""Fine-tuned models × conditions. Predictions are kept beside the models; finished cells are not run again.
-
-`<run>/robustness/<task>/<condition>/<noise seed>/<fine-tuning seed>.jsonl` holds the predictions under all severities,
-`….json` beside it, written last, says what they are of.
-"""
+"""Fine-tuned models × conditions. Predictions are kept beside the models; finished cells are not run again."""
 
 import itertools
-import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch.utils.data import DataLoader, Dataset
 from tqdm.auto import tqdm
 
-from sharedqkv.data.files import sha256_of
-from sharedqkv.robustness.conditions import (
-    Condition,
-    Examples,
-    chance_of,
-    conditions_for,
-    load_examples,
-    score,
-    with_noise,
-)
+from sharedqkv.robustness.conditions import Condition, Examples, conditions_for, load_examples
 from sharedqkv.robustness.domains import DOMAINS
 from sharedqkv.robustness.model_noise import MODEL_NOISES, NoisyRow, noise_in
-from sharedqkv.tasks.cells import Cell, kept_cells, read_json, settings_sha256, write_json, write_predictions
-from sharedqkv.tasks.predict import Predictor
+from sharedqkv.robustness.text_noise import TEXT_NOISES
+from sharedqkv.robustness.tried import TriedModel, models_of
+from sharedqkv.robustness.workers import Desk, Job, Prepared, Workers
+from sharedqkv.tasks.outputs import InputTable, Outputs, table_outputs
 from sharedqkv.tasks.registry import get_task
-from sharedqkv.tasks.task import Features, Task
-from sharedqkv.tasks.training import outputs_of
-from sharedqkv.training.run_folder import RunFolder, now
+from sharedqkv.tasks.task import Task
 
 _MODELS_AT_ONCE = 16
 """Models in memory together: noise is made and tokenised once for all of them."""
+_UNKEPT = 32
+"""Cells whose predictions may wait in memory to be written."""
 
 
 @dataclass(frozen=True)
@@ -62,61 +49,6 @@ class GridOutcome:
     """Task and noise → why it is not tried."""
     broken: dict[str, str] = field(default_factory=dict)
     """Task and condition → its error."""
-
-
-class TriedModel:
-    """A fine-tuned model that a run kept."""
-
-    def __init__(self, cell: Cell):
-        record = cell.record()
-        assert record is not None
-        self.cell = cell
-        self.sha256: str = record["settings_sha256"]
-        tokenizer = sorted([*cell.model.glob("tokenizer*.json"), *cell.model.glob("vocab.txt")])
-        limits = ("max_length", "stride", "max_question_length")
-        self.inputs_like = (*map(sha256_of, tokenizer), *(record["recipe"][name] for name in limits))
-        """Models for which these are equal take the same inputs."""
-
-    @cached_property
-    def predictor(self) -> Predictor:
-        return Predictor(str(self.cell.run), self.cell.task, self.cell.seed)
-
-    def unload(self) -> None:
-        self.__dict__.pop("predictor", None)
-
-    def settings(self, condition: Condition, loaded: Examples) -> dict[str, Any]:
-        return {
-            "model": self.sha256,
-            "condition": condition.name,
-            "noise_seed": condition.seed,
-            "severities": list(condition.severities),
-            "data_sha256": loaded.sha256,
-        }
-
-
-def cell_file(run: Path, task: str, condition: Condition, seed: int) -> Path:
-    """Of the predictions; the record lies beside it as .json."""
-    return run / "robustness" / task / condition.name / str(condition.seed) / f"{seed}.jsonl"
-
-
-def models_of(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, list[TriedModel]]:
-    """Task → the kept models of all runs."""
-    found: dict[str, list[TriedModel]] = {}
-    for run in runs:
-        info = RunFolder(run).info()
-        if info["kind"] != "finetune":
-            raise ValueError(f"{run} is a run of kind {info['kind']}: give runs of `sharedqkv finetune --keep-models`")
-        kept = [cell for cell in kept_cells(Path(run)) if not tasks or cell.task in tasks]
-        if not kept:
-            raise ValueError(f"{run} has no finished cell of {', '.join(tasks) or 'any task'}")
-        without = [str(cell) for cell in kept if not cell.model.is_dir()]
-        if without:
-            raise ValueError(
-                f"{run} kept no model of {'; '.join(without)}: run its `sharedqkv finetune` again with --keep-models"
-            )
-        for cell in kept:
-            found.setdefault(cell.task, []).append(TriedModel(cell))
-    return found
 
 
 def run_grid(runs: Sequence[str], plan: Plan, data: str | None = None) -> GridOutcome:
@@ -165,134 +97,70 @@ def _groups(models: Sequence[TriedModel]) -> Iterator[list[TriedModel]]:
         yield group
 
 
-@dataclass(frozen=True)
-class _Job:
-    """A condition, and the models that have not been tried under it."""
-
-    condition: Condition
-    loaded: Examples
-    models: list[TriedModel]
-
-
 def _run_group(
     task: Task, models: Sequence[TriedModel], loaded: Mapping[Condition, Examples], outcome: GridOutcome, bar: tqdm
 ) -> None:
     jobs = []
     for condition, clean in loaded.items():
-        pending = [model for model in models if not _finished(model, condition, clean)]
+        pending = [model for model in models if not model.finished(condition, clean)]
         outcome.skipped += len(models) - len(pending)
         bar.update(len(models) - len(pending))
         if pending:
-            jobs.append(_Job(condition, clean, pending))
-    prepared = iter(_prepared(task, jobs))
-    for job in jobs:
-        bar.set_description(f"{task.name}, {job.condition}")
-        made = {severity: next(prepared) for severity in job.condition.severities}
-        examples = {severity: noisy for severity, (noisy, _) in made.items()}
-        for model in job.models:
-            features = {severity: by_kind[model.inputs_like] for severity, (_, by_kind) in made.items()}
+            jobs.append(Job(task, condition, clean, pending))
+    jobs.sort(key=lambda job: job.condition.name in TEXT_NOISES)  # these take time, in which others can be run
+    with Workers(Desk(jobs)) as workers:
+        _run_jobs(jobs, workers, outcome, bar)
+
+
+def _run_jobs(jobs: Sequence[Job], workers: Workers, outcome: GridOutcome, bar: tqdm) -> None:
+    prepared = workers.prepare(
+        (number, severity) for number, job in enumerate(jobs) for severity in job.condition.text_severities
+    )
+    for model in dict.fromkeys(model for job in jobs for model in job.models):
+        with suppress(ValueError, RuntimeError):  # told when it is tried
+            model.predictor.model  # noqa: B018 - loaded while the first inputs are made
+    unkept: deque[tuple[Job, TriedModel, Future[None]]] = deque()
+
+    def settle(enough: int) -> None:
+        while len(unkept) > enough or (unkept and unkept[0][2].done()):
+            job, model, kept = unkept.popleft()
             try:
-                _run_cell(task, job.condition, model, job.loaded, examples, features)
+                kept.result()
                 outcome.ran += 1
-            except (ValueError, RuntimeError) as error:  # outputs that are not finite, too little memory
-                outcome.broken[f"{task.name}, {job.condition}"] = f"{model.cell.run}, {model.cell}: {error}"
+            except (ValueError, RuntimeError) as error:
+                _tell(outcome, job, model, error)
             bar.update()
 
-
-def _prepared(task: Task, jobs: Sequence[_Job]) -> Iterable[Any]:
-    """Noise and tokens of each job and severity. A GPU would wait for them: other processes make them ahead of it."""
-    inputs = _Inputs(task, jobs)
-    ahead = min(8, (os.cpu_count() or 1) - 1, len(inputs)) if torch.cuda.is_available() else 0
-    for job in jobs:
-        for model in job.models:
-            model.predictor  # noqa: B018 - its tokenizer is needed in all processes
-    return DataLoader(inputs, batch_size=None, collate_fn=_unchanged, num_workers=ahead)
-
-
-def _unchanged(prepared: Any) -> Any:
-    return prepared
-
-
-class _Inputs(Dataset):
-    def __init__(self, task: Task, jobs: Sequence[_Job]):
-        self.task = task
-        self.parts = [(job, severity) for job in jobs for severity in job.condition.severities]
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __getitem__(self, index: int) -> tuple[list[Any], dict[tuple[Any, ...], Features]]:
-        """The examples with their noise, and for each kind of inputs their features."""
-        job, severity = self.parts[index]
-        noisy = with_noise(job.loaded.examples, job.condition, severity)
-        kinds = {model.inputs_like: model.predictor for model in job.models}
-        return noisy, {
-            kind: self.task.features(noisy, predictor.tokenizer, predictor.recipe) for kind, predictor in kinds.items()
-        }
+    for number, job in enumerate(jobs):
+        bar.set_description(f"{job.task.name}, {job.condition}")
+        texts = list(itertools.islice(prepared, len(job.condition.text_severities)))
+        parts = texts * (len(job.condition.severities) // len(texts))
+        for model_number, model in enumerate(job.models):
+            try:
+                outputs = _outputs(model, job.condition, parts)
+            except (ValueError, RuntimeError) as error:  # outputs that are not finite, too little memory
+                _tell(outcome, job, model, error)
+                bar.update()
+                continue
+            unkept.append((job, model, workers.keep(number, model_number, [part.sealed for part in parts], outputs)))
+            settle(enough=_UNKEPT)
+    settle(enough=0)
 
 
-def _finished(model: TriedModel, condition: Condition, loaded: Examples) -> bool:
-    file = cell_file(model.cell.run, model.cell.task, condition, model.cell.seed)
-    record = read_json(file.with_suffix(".json"))
-    settings = model.settings(condition, loaded)
-    if record is None or record["settings_sha256"] != settings_sha256(settings) or not file.is_file():
-        return False
-    return bool(sha256_of(file) == record["predictions_sha256"])
+def _tell(outcome: GridOutcome, job: Job, model: TriedModel, error: Exception) -> None:
+    outcome.broken[f"{job.task.name}, {job.condition}"] = f"{model.cell.run}, {model.cell}: {error}"
 
 
-def _run_cell(
-    task: Task,
-    condition: Condition,
-    model: TriedModel,
-    loaded: Examples,
-    examples: dict[int, list[Any]],
-    features: dict[int, Features],
-) -> None:
+def _outputs(model: TriedModel, condition: Condition, parts: Sequence[Prepared]) -> Outputs:
     """All severities share their batches."""
-    predictor = model.predictor
-    outputs = _outputs(predictor, condition, loaded.examples, features)
-    records, metrics, first = [], {}, 0
-    for severity, parts in features.items():
-        mine = outputs[first : first + len(parts.inputs)]
-        first += len(parts.inputs)
-        predicted = task.records(examples[severity], parts, mine, predictor.recipe)
-        metrics[str(severity)] = score(condition, task, predicted)
-        records += [{**record, "severity": severity} for record in predicted]
-    settings = model.settings(condition, loaded)
-    file = cell_file(model.cell.run, model.cell.task, condition, model.cell.seed)
-    record = {
-        **settings,
-        "settings_sha256": settings_sha256(settings),
-        "predictions_sha256": write_predictions(file, records),
-        "examples": len(loaded.examples),
-        "counts": loaded.counts,
-        "truncated": {str(severity): parts.truncated for severity, parts in features.items()},
-        "chance": chance_of(condition, task, records[: len(loaded.examples)]),
-        "metrics": metrics,
-        "ended": now(),
-    }
-    write_json(file.with_suffix(".json"), record)
-
-
-def _outputs(
-    predictor: Predictor, condition: Condition, examples: Sequence[Any], features: dict[int, Features]
-) -> list[Any]:
-    every = Features([row for parts in features.values() for row in parts.inputs], truncated=0)
-    pad = predictor.tokenizer.pad_token_id
+    predictor, kind = model.predictor, model.inputs_like
+    table = InputTable.joined([part.tables[kind] for part in parts], predictor.tokenizer.pad_token_id)
     if condition.name not in MODEL_NOISES:
-        return outputs_of(predictor.model, every, predictor.recipe, pad)
-    rows = [NoisyRow(key, severity) for severity, parts in features.items() for key in _keys(examples, parts)]
+        return table_outputs(predictor.model, table, predictor.recipe)
+    rows = [
+        NoisyRow(key, severity)
+        for severity, part in zip(condition.severities, parts, strict=True)
+        for key in part.keys[kind]
+    ]
     with noise_in(predictor.model, predictor.tokenizer, condition.name, condition.seed, rows) as on_batch:
-        return outputs_of(predictor.model, every, predictor.recipe, pad, on_batch)
-
-
-def _keys(examples: Sequence[Any], features: Features) -> list[str]:
-    """Of each input; an example that gives several, like SQuAD's windows, numbers them."""
-    if features.details is None:
-        return [str(example.id) for example in examples]
-    counts = dict.fromkeys(features.details.question, 0)
-    keys = []
-    for question in features.details.question:
-        keys.append(f"{examples[question].id}/{counts[question]}")
-        counts[question] += 1
-    return keys
+        return table_outputs(predictor.model, table, predictor.recipe, on_batch)

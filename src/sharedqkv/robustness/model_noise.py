@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sharedqkv.robustness.text_noise import RATES
-from sharedqkv.tasks.training import OnBatch
+from sharedqkv.tasks.outputs import OnBatch
 
 STRENGTHS = (0.1, 0.25, 0.5, 1.0, 1.5)
 """Severities 1 to 5 of noise on embeddings: its standard deviation, in that of the embeddings."""
@@ -37,7 +38,7 @@ class NoisyRow:
 
 @contextmanager
 def noise_in(model: Any, tokenizer: Any, noise: str, seed: int, rows: Sequence[NoisyRow]) -> Iterator[OnBatch]:
-    """While it lasts, the model's inputs are noisy. Gives what `outputs_of` must call with each batch."""
+    """While it lasts, the model's inputs are noisy. Gives what `table_outputs` must call with each batch."""
     if noise not in MODEL_NOISES:
         raise ValueError(f"unknown noise {noise!r}; known in the model are {', '.join(MODEL_NOISES)}")
     if noise == "token_dropout":
@@ -54,29 +55,35 @@ def noise_in(model: Any, tokenizer: Any, noise: str, seed: int, rows: Sequence[N
 class _EmbeddingNoise:
     def __init__(self, noise: str, seed: int, rows: Sequence[NoisyRow], model: Any):
         config = model.config
-        self.rows = rows
-        self.strengths = torch.tensor([0.0, *STRENGTHS])[[row.severity for row in rows]]
-        self.places = [_number(noise, seed, row.key) % _PLACES for row in rows]
-        numbers = torch.Generator().manual_seed(seed)
-        size = _PLACES + config.max_position_embeddings * config.hidden_size
-        if noise == "gaussian":
-            self.pool = torch.randn(size, generator=numbers)
-        else:
-            self.pool = (2 * torch.rand(size, generator=numbers) - 1) * 3**0.5
-        self.picked: Sequence[int] = ()
-        self.mask_BL: Tensor = torch.empty(0)
+        self.pool = _pool(noise, seed, _PLACES + config.max_position_embeddings * config.hidden_size)
+        self.strengths_R = torch.tensor([0.0, *STRENGTHS])[[row.severity for row in rows]]
+        self.places_R = torch.tensor([_number(noise, seed, row.key) % _PLACES for row in rows])
+        self.picked_B = self.mask_BL = torch.empty(0)
 
-    def __call__(self, picked: Sequence[int], batch: dict[str, Tensor]) -> None:
-        self.picked, self.mask_BL = picked, batch["attention_mask"]
-        self.pool = self.pool.to(self.mask_BL.device)
+    def __call__(self, picked: Any, batch: dict[str, Tensor]) -> None:
+        self.mask_BL = batch["attention_mask"]
+        device = self.mask_BL.device
+        self.picked_B = torch.as_tensor(picked, device=device)
+        self.pool, self.strengths_R, self.places_R = (
+            numbers.to(device) for numbers in (self.pool, self.strengths_R, self.places_R)
+        )
 
     def to_output(self, module: Any, inputs: Any, states_BLD: Tensor) -> Tensor:
-        length = states_BLD.shape[1] * states_BLD.shape[2]
-        noise_BLD = torch.stack([self.pool[self.places[row] : self.places[row] + length] for row in self.picked])
-        strength_B = self.strengths[list(self.picked)].to(states_BLD.device)
-        scale_B = strength_B * _standard_deviation(states_BLD.float(), self.mask_BL)
-        noisy = states_BLD + scale_B[:, None, None] * noise_BLD.view(states_BLD.shape)
+        stretches = self.pool.unfold(0, states_BLD.shape[1] * states_BLD.shape[2], 1)
+        noise_BLD = stretches[self.places_R[self.picked_B]].view(states_BLD.shape)
+        deviation_B = _standard_deviation(states_BLD.float(), self.mask_BL)
+        scale_B = self.strengths_R[self.picked_B] * deviation_B
+        noisy = states_BLD + scale_B[:, None, None] * noise_BLD
         return noisy.to(states_BLD.dtype)
+
+
+@lru_cache(maxsize=2)
+def _pool(noise: str, seed: int, size: int) -> Tensor:
+    """The random numbers of all rows, the same for every model."""
+    numbers = torch.Generator().manual_seed(seed)
+    if noise == "gaussian":
+        return torch.randn(size, generator=numbers)
+    return torch.rand(size, generator=numbers).mul_(2).sub_(1).mul_(3**0.5)
 
 
 def _standard_deviation(states_BLD: Tensor, mask_BL: Tensor) -> Tensor:
@@ -91,18 +98,29 @@ class _TokenDropout:
 
     def __init__(self, seed: int, rows: Sequence[NoisyRow], tokenizer: Any):
         self.seed = seed
-        self.rows = rows
+        self.keys = list(dict.fromkeys(row.key for row in rows))
+        number = {key: index for index, key in enumerate(self.keys)}
+        self.key_R = torch.tensor([number[row.key] for row in rows])
+        self.rate_R = torch.tensor([0.0, *RATES], dtype=torch.float64)[[row.severity for row in rows]]
         self.kept_ids = torch.tensor([tokenizer.cls_token_id, tokenizer.sep_token_id])
+        self.draws_KL = torch.empty(len(self.keys), 0)
 
-    def __call__(self, picked: Sequence[int], batch: dict[str, Tensor]) -> None:
+    def __call__(self, picked: Any, batch: dict[str, Tensor]) -> None:
         mask_BL = batch["attention_mask"]
-        hidden_BL = np.stack([self._hidden(self.rows[index], mask_BL.shape[1]) for index in picked])
-        kept_BL = torch.isin(batch["input_ids"], self.kept_ids.to(mask_BL.device))
-        batch["attention_mask"] = mask_BL * (kept_BL | ~torch.from_numpy(hidden_BL).to(mask_BL.device))
+        length, device = mask_BL.shape[1], mask_BL.device
+        if self.draws_KL.shape[1] < length:
+            self.draws_KL = torch.from_numpy(np.stack([self._draws(key, length) for key in self.keys]))
+        self.draws_KL, self.key_R, self.rate_R, self.kept_ids = (
+            numbers.to(device) for numbers in (self.draws_KL, self.key_R, self.rate_R, self.kept_ids)
+        )
+        picked_B = torch.as_tensor(picked, device=device)
+        hidden_BL = self.draws_KL[self.key_R[picked_B], :length] < self.rate_R[picked_B, None]
+        kept_BL = torch.isin(batch["input_ids"], self.kept_ids)
+        batch["attention_mask"] = mask_BL * (kept_BL | ~hidden_BL)
 
-    def _hidden(self, row: NoisyRow, length: int) -> np.ndarray:
-        numbers = np.random.Generator(np.random.PCG64(_number("token_dropout", self.seed, row.key)))
-        return numbers.random(length) < (0.0, *RATES)[row.severity]
+    def _draws(self, key: str, length: int) -> np.ndarray:
+        """A longer row begins with the numbers of a shorter one."""
+        return np.random.Generator(np.random.PCG64(_number("token_dropout", self.seed, key))).random(length)
 
 
 def _number(noise: str, seed: int, key: str) -> int:

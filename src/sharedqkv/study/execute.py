@@ -46,13 +46,17 @@ def visible_gpus() -> list[str]:
     return named.split(",")[:count] if named else [str(number) for number in range(count)]
 
 
-def run_cells(cells: Sequence[Cell], study: Study, folder: Path, jobs: int, on_event: Listener) -> None:
-    """Run cells that are not finished; those they need that are not among them are."""
+def check_gpus(study: Study) -> None:
     gpus = visible_gpus()
     if gpus and study.file.gpus_per_run > len(gpus):
         raise ValueError(
             f"{study.name}: gpus_per_run is {study.file.gpus_per_run}, and there are {len(gpus)} GPUs here: lower it"
         )
+
+
+def run_cells(cells: Sequence[Cell], study: Study, folder: Path, jobs: int, on_event: Listener) -> None:
+    """Run cells that are not finished; those they need that are not among them are."""
+    gpus = visible_gpus()
     queue = _Queue(cells, on_event, study.file.gpus_per_run if gpus else 1)
     with _sigterm_interrupts():
         if jobs == 1 and len(gpus) < 2:
@@ -130,9 +134,9 @@ def _run(cell: Cell, study: Study, folder: Path, gpus: Sequence[str] = ()) -> tu
     """Seconds, and the error if there was one; the record says the same."""
     began = time.perf_counter()
     error = None
-    remove_if_of_other_settings(cell, study, folder)
-    write_record(cell, study, folder, state="started", seconds=None, error=None)
     try:
+        remove_if_of_other_settings(cell, study, folder)
+        write_record(cell, study, folder, state="started", seconds=None, error=None)
         run_cell(cell, study, folder, gpus)
     except Exception as caught:
         traceback.print_exc()
@@ -218,6 +222,8 @@ def _sigterm_interrupts() -> Iterator[None]:
 
 
 def _interrupt(number: int, frame: Any) -> None:
+    """Once: a scheduler signals every process of a job, and we hand it on besides."""
+    signal.signal(number, signal.SIG_IGN)
     raise KeyboardInterrupt
 
 
@@ -234,7 +240,7 @@ def _run_in_processes(queue: _Queue, study: Study, folder: Path, jobs: int, gpus
                 free -= set(places)
                 first = places[0]
                 taken[first] = places
-                if first not in workers:
+                if first not in workers or not workers[first].process.is_alive():
                     workers[first] = _Worker(study, folder, gpus[first] if gpus else None)
                 workers[first].give(cell, [gpus[place] for place in places] if gpus else [])
             if not taken:
@@ -247,7 +253,8 @@ def _run_in_processes(queue: _Queue, study: Study, folder: Path, jobs: int, gpus
                 seconds, error = worker.result()
                 if not worker.process.is_alive():
                     del workers[place]
-                    write_record(cell, study, folder, state="failed", seconds=seconds, error=error)
+                    if error is not None:
+                        write_record(cell, study, folder, state="failed", seconds=seconds, error=error)
                 free |= set(taken.pop(place))
                 queue.ended(cell, seconds, error)
     finally:

@@ -46,9 +46,9 @@ def launch(recipe: PretrainRecipe, processes: int, gpus: Sequence[str] = ()) -> 
     try:
         code = launcher.wait()
     except KeyboardInterrupt:
-        launcher.stdin.write(b"." * processes)
-        launcher.stdin.flush()
-        with contextlib.suppress(subprocess.TimeoutExpired):
+        with contextlib.suppress(BrokenPipeError, subprocess.TimeoutExpired):
+            launcher.stdin.write(b"." * processes)
+            launcher.stdin.flush()
             launcher.wait(CHECKPOINT_WAIT_S)
         raise
     finally:

@@ -24,6 +24,8 @@ from sharedqkv.study.definition import Bench, Entrant, Study, StudyFile, WorldSi
 from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.finetune import parse_seeds, parse_tasks
 from sharedqkv.tasks.recipe import FinetuneRecipe, load_recipes_from
+from sharedqkv.tasks.registry import get_task
+from sharedqkv.tasks.sources import require_split
 from sharedqkv.training.recipe import PretrainRecipe, recipe_values
 
 __all__ = ["Entrant", "Study", "load_study", "shipped_studies"]
@@ -248,6 +250,9 @@ class _Reader:
             )
         if data is not None and not Path(data).is_dir():
             raise self._error("finetune", f"data: {data}: no such folder")
+        for task in map(get_task, tasks if data is not None else ()):
+            for split in (task.train, *task.validation):
+                self._at("finetune", partial(require_split, Path(data), split))
         lines = self._lines("finetune")
         recipes = self._at("finetune", lambda: load_recipes_from(tasks, values, str(self.path), lines))
         return recipes, self._at("finetune", lambda: parse_seeds(_listed(seeds))), data

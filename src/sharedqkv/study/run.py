@@ -13,7 +13,7 @@ from filelock import FileLock, Timeout
 from sharedqkv.evidence.report import build_report
 from sharedqkv.study.cells import Cell, cells_of, is_finished, record_of
 from sharedqkv.study.definition import Study
-from sharedqkv.study.execute import Event, Listener, run_cells, visible_gpus
+from sharedqkv.study.execute import Event, Listener, check_gpus, run_cells, visible_gpus
 from sharedqkv.tasks.cells import read_json, write_json
 from sharedqkv.training.run_folder import environment, now
 
@@ -23,6 +23,8 @@ class StudyOutcome:
     report: Path
     failed: dict[str, str]
     """Cell → its error."""
+    left_out: int
+    """Cells not run, because one they need failed."""
     ran: int
     reused: int
 
@@ -33,6 +35,7 @@ def default_jobs(study: Study) -> int:
 
 
 def run_study(study: Study, output: str, jobs: int, on_event: Listener = lambda event: None) -> StudyOutcome:
+    check_gpus(study)
     folder = Path(output)
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -52,10 +55,15 @@ def _run(study: Study, folder: Path, jobs: int, on_event: Listener) -> StudyOutc
         book.note(event)
         on_event(event)
 
-    run_cells(pending, study, folder, jobs, listen)
+    try:
+        run_cells(pending, study, folder, jobs, listen)
+    except BaseException:  # Ctrl-C, too
+        book.write("stopped")
+        raise
     book.write("failed" if book.failed else "done", ended=now())
     report = build_report(folder)
-    return StudyOutcome(report, book.failed, len(pending) - len(book.failed), len(cells) - len(pending))
+    ran = len(pending) - len(book.failed) - book.left_out
+    return StudyOutcome(report, book.failed, book.left_out, ran, len(cells) - len(pending))
 
 
 class _Book:
@@ -65,6 +73,7 @@ class _Book:
         self.study = study
         self.folder = folder
         self.failed: dict[str, str] = {}
+        self.left_out = 0
         self.cells = {
             cell.name: {"state": "pending", "seconds": None, "error": None}
             if cell in pending
@@ -77,7 +86,9 @@ class _Book:
     def note(self, event: Event) -> None:
         if event.state == "started":
             return
-        if event.error is not None:
+        if event.state == "left out":
+            self.left_out += 1
+        elif event.error is not None:
             self.failed[event.cell.name] = event.error
         state = "failed" if event.error is not None else "done"
         left_out = event.state == "left out"

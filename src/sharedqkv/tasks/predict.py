@@ -2,7 +2,9 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -34,10 +36,17 @@ class Predictor:
         record = cell.record()
         assert record is not None
         self.recipe: FinetuneRecipe = build(FinetuneRecipe, record["recipe"], str(cell.record_file))
-        self.tokenizer = load_tokenizer(str(cell.model))
+        self.folder = cell.model
+
+    @cached_property
+    def tokenizer(self) -> Any:
+        return load_tokenizer(str(self.folder))
+
+    @cached_property
+    def model(self) -> Any:
         is_glue = isinstance(self.task, GlueTask)
         model_class = SharedQKVForSequenceClassification if is_glue else SharedQKVForQuestionAnswering
-        self.model = model_class.from_pretrained(cell.model, attn_implementation=self.recipe.attn_implementation)
+        return model_class.from_pretrained(self.folder, attn_implementation=self.recipe.attn_implementation)
 
     def __call__(self, rows: Sequence[Row], where: str) -> tuple[list[Answer], int]:
         """Answers to rows with the task's text columns, and how many had to be cut."""

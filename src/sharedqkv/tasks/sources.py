@@ -65,6 +65,11 @@ def load_rows(data: Path | None, split: Split) -> tuple[list[Row], str]:
     return rows_from_folders(data, _folders(data, split.config), split, _official_files(split))
 
 
+def require_split(data: Path, split: Split) -> None:
+    """An error unless the folder has files of the split; nothing is read."""
+    _find_files(data, _folders(data, split.config), split, _official_files(split))
+
+
 def rows_from_hub(repository: str, config: str | None, split: str, exported: bool = False) -> tuple[list[Row], str]:
     """`exported` reads the Parquet files that the hub made of a repository whose own loading script no longer runs."""
     try:

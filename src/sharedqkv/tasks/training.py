@@ -4,7 +4,7 @@ import math
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,9 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from sharedqkv.models import SharedQKVModel
+from sharedqkv.tasks.outputs import InputTable, padded_length, table_outputs
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.task import Features, Task
-
-_MULTIPLE = 8
-"""Rows are padded to a multiple of this, which tensor cores like, unless that would exceed max_length."""
-OnBatch = Callable[[Sequence[int], dict[str, Tensor]], None]
-"""Called with the numbers of a batch's inputs and the batch, which it may change."""
 
 
 def build_model(task: Task, folder: Path, recipe: FinetuneRecipe, seed: int) -> Any:
@@ -44,11 +40,10 @@ class Collator:
 
     def __init__(self, pad_token_id: int, max_length: int):
         self.pad_token_id = pad_token_id
-        self.multiple = _MULTIPLE if max_length % _MULTIPLE == 0 else 1
+        self.max_length = max_length
 
     def __call__(self, rows: Sequence[dict[str, Any]]) -> dict[str, Tensor]:
-        longest = max(len(row["input_ids"]) for row in rows)
-        length = math.ceil(longest / self.multiple) * self.multiple
+        length = padded_length(max(len(row["input_ids"]) for row in rows), self.max_length)
         batch = {
             "input_ids": _padded([row["input_ids"] for row in rows], length, self.pad_token_id),
             "token_type_ids": _padded([row["token_type_ids"] for row in rows], length, 0),
@@ -129,29 +124,9 @@ def train(
     }
 
 
-@torch.no_grad()
-def outputs_of(
-    model: Any, features: Features, recipe: FinetuneRecipe, pad_token_id: int, on_batch: OnBatch | None = None
-) -> list[np.ndarray]:
+def outputs_of(model: Any, features: Features, recipe: FinetuneRecipe, pad_token_id: int) -> list[np.ndarray]:
     """The model's output for each of the inputs: logits of the classes, or (2, length) logits of start and end."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    model.to(device).eval()
-    collate = Collator(pad_token_id, recipe.max_length)
-    by_length = sorted(range(len(features.inputs)), key=lambda index: -len(features.inputs[index]["input_ids"]))
-    outputs: dict[int, np.ndarray] = {}
-    for first in range(0, len(by_length), recipe.eval_batch_size):
-        picked = by_length[first : first + recipe.eval_batch_size]
-        batch = {name: tensor.to(device) for name, tensor in collate([features.inputs[i] for i in picked]).items()}
-        if on_batch is not None:
-            on_batch(picked, batch)
-        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.bf16):
-            output = model(**batch)
-        spans = hasattr(output, "start_logits")
-        logits = torch.stack((output.start_logits, output.end_logits), dim=1) if spans else output.logits
-        outputs.update(zip(picked, logits.float().cpu().numpy(), strict=True))
-    if not all(np.isfinite(output).all() for output in outputs.values()):
-        raise ValueError("the model's outputs hold NaN or infinity: the training diverged; lower learning_rate")
-    return [outputs[index] for index in range(len(outputs))]
+    return table_outputs(model, InputTable.of(features.inputs, recipe, pad_token_id), recipe).of_inputs()
 
 
 @contextmanager

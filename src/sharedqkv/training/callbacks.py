@@ -135,10 +135,12 @@ class Stop(TrainerCallback):
                 signal.signal(number, handler)
 
     def _received(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:  # asked twice: at once, without saving
-            raise KeyboardInterrupt
+        if self.signal is not None:
+            if number == signal.SIGINT:  # Ctrl-C twice: at once, without saving
+                raise KeyboardInterrupt
+            return  # a scheduler signals every process of a job, and those that started us hand it on besides
         self.signal = number
-        print("\nstopping after this step; once more to stop at once, without saving", file=sys.stderr)
+        print("\nstopping after this step; Ctrl-C once more to stop at once, without saving", file=sys.stderr)
 
     def on_step_end(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         if self.clock is not None:

@@ -2,8 +2,12 @@
 
 import json
 import math
+import os
 import shutil
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +26,7 @@ from sharedqkv.training.schedule import Clock, make_schedule
 from sharedqkv.training.watch import LossWatch, NonFiniteLossError
 
 PROGRESS = "progress.json"
+SIGTERM_OUTLASTED_S = 30
 
 
 class PretrainTrainer(Trainer):
@@ -70,6 +75,13 @@ class PretrainTrainer(Trainer):
             )
             self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def get_train_dataloader(self) -> Any:
+        loader = super().get_train_dataloader()
+        if loader.num_workers:
+            inner = getattr(loader, "base_dataloader", loader)  # Accelerate wraps it
+            inner.worker_init_fn = partial(_outlast_sigterm, inner.worker_init_fn)
+        return loader
 
     def training_step(self, model: nn.Module, inputs: dict[str, Any], num_items_in_batch: Any = None) -> Tensor:
         loss = super().training_step(model, inputs, num_items_in_batch)
@@ -174,6 +186,18 @@ class PretrainTrainer(Trainer):
         loader = DataLoader(self.eval_dataset, batch_sampler=batches, collate_fn=collate)
         for start, inputs in zip(starts, loader, strict=True):
             yield max(0, min(size, total - start)), inputs
+
+
+def _outlast_sigterm(then: Callable[[int], None], worker: int) -> None:
+    """In a process of the data loader. A scheduler signals it as well, and without it there would be no last step."""
+
+    def soon(number: int, frame: Any) -> None:
+        end = threading.Timer(SIGTERM_OUTLASTED_S, os._exit, (0,))
+        end.daemon = True
+        end.start()
+
+    signal.signal(signal.SIGTERM, soon)
+    then(worker)
 
 
 def read_progress(checkpoint: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from sharedqkv.evidence.finetuned import group_runs
 from sharedqkv.evidence.robustness import EVERY_DOMAIN, EVERY_NOISE, Analysis, _claim, analyse, common_tasks
 from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, score_runs
 from sharedqkv.robustness.conditions import Condition, conditions_for
-from sharedqkv.robustness.grid import Plan, cell_file
+from sharedqkv.robustness.grid import Plan
+from sharedqkv.robustness.tried import cell_file
 from sharedqkv.tasks.cells import Cell, write_json, write_predictions
 from sharedqkv.tasks.metrics import accuracy
 
@@ -99,6 +100,26 @@ def test_a_model_at_chance_has_nothing_to_lose(tmp_path):
     third = make_run(tmp_path / "c", "tied", curve(0.9, 0.8, 0.7))
     [claim] = analysis_of([good, at_chance, third]).claims
     assert (claim.comparison.model_a, claim.comparison.model_b) == ("tied", "standard")
+
+
+def test_intervals_of_scores_end_where_the_metric_does(tmp_path):
+    """Two seeds that differ, near the best score and near the worst; a correlation may be negative."""
+    plan = Plan(noises=["gaussian"], severities=(1, 5), seeds=(0,), domains=["imdb"])
+    accuracy_of = spread(0.9, 0.0, [0.0, 0.1])
+    accurate, correlated = (
+        analysis_of([make_run(tmp_path / task, "standard", accuracy_of, plan, seeds=2, tasks=(task,))], plan)
+        for task in ("sst2", "cola")
+    )
+    [of_accuracy], [of_correlation] = accurate.curves, correlated.curves
+    assert [score.low for score in of_accuracy.scores[1:]] == [0, 0]
+    assert [score.low for score in of_correlation.scores[1:]] == [-1, -1]
+    assert of_accuracy.area.low == 0
+    assert of_accuracy.absolute_loss.high > 1, "only scores have a range"
+    better = make_run(tmp_path / "better", "standard", lambda c, severity, seed: 0.9 + 0.1 * seed, plan, seeds=2)
+    analysis = analysis_of([better], plan)
+    for estimate in (*analysis.curves[0].scores, analysis.curves[0].area, analysis.domains[0].score):
+        assert (estimate.mean, estimate.high) == (pytest.approx(0.95), 1)
+        assert estimate.low > 0
 
 
 def test_noise_seeds_are_averaged(tmp_path):
@@ -266,7 +287,7 @@ def test_what_was_not_tried_is_left_out(tmp_path):
     plan = replace(PLAN, noises=["keyboard", "swap"], domains=["imdb"])
     run = make_run(tmp_path / "a", "standard", lambda *_: 0.9, plan)
     cell_file(tmp_path / "a", "sst2", Condition("swap"), seed=0).with_suffix(".json").unlink()
-    analysis = analysis_of([run], plan, broken={"sst2, imdb": "no such file"})
+    analysis = analysis_of([run], plan, untried={"sst2, imdb": "no such file"})
     assert [curve.noise for curve in analysis.curves] == ["keyboard"]
     assert analysis.domains == []
     assert analysis.left_out == {"sst2, swap": "not every model has been tried", "sst2, imdb": "no such file"}

@@ -51,7 +51,14 @@ SMALL = [
     *(Case(17, dtype=torch.bfloat16, **kind) for kind in (SHARED, GROUPED_ROTARY)),
 ]
 HALF = (torch.bfloat16, torch.float16)
+# More batches than programs, so that each goes through several.
+MANY = {"batch": 300, "heads": 12}
 LARGE = [
+    *(Case(length, 64, dtype, **MANY) for length, dtype in product((17, 64, 127, 128), HALF)),
+    *(Case(length, 64, torch.bfloat16, mask=mask, **MANY) for length, mask in product((17, 127), MASKS[1:])),
+    *(Case(length, size, torch.bfloat16, **MANY) for length, size in ((128, 32), (64, 128))),
+    Case(127, 64, torch.bfloat16, causal=True, **MANY),
+    Case(128, 64, torch.bfloat16, scaled=False, **MANY),
     *(Case(length, 64, torch.bfloat16) for length in (1, 17, 127, 128, 256, 512, 1023, 2048, 8192)),
     *(Case(length, 64, torch.bfloat16, **kind) for length, kind in product((128, 1023), KINDS[1:])),
     *(Case(length, size, dtype) for length, size, dtype in product((127, 1023), (32, 64, 128), HALF)),

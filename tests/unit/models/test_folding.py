@@ -5,6 +5,7 @@ import copy
 import pytest
 import torch
 from helpers import make_batch, run_with_gradients, tiny_config, tiny_model
+from kernel_helpers import DEVICE, needs_kernels
 from torch.testing import assert_close
 
 from sharedqkv import SharedQKVModel
@@ -54,12 +55,12 @@ def test_the_backend_can_still_be_changed():
     assert len(outputs.attentions) == 2
 
 
+@needs_kernels
 @pytest.mark.parametrize("positions", ["absolute", "rotary"])
 def test_fused_backend(positions):
-    pytest.importorskip("triton")
     config = tiny_config("shared", hidden_size=64, num_attention_heads=2, position_embedding_type=positions)
-    model = tiny_model("Model", config, "fused")
-    inputs = make_batch("Model").inputs
+    model = tiny_model("Model", config, "fused").to(DEVICE)
+    inputs = {name: tensor.to(DEVICE) for name, tensor in make_batch("Model").inputs.items()}
     before = model(**inputs).last_hidden_state
     real = inputs["attention_mask"].bool()
     assert_close(model.fold()(**inputs).last_hidden_state[real], before[real], atol=1e-4, rtol=1e-4)

@@ -58,6 +58,11 @@ def test_wrong_input_is_named():
         encode_sequences(model, [[1]], layout="padded")
     with pytest.raises(ValueError, match="sequence 1 is empty"):
         encode_sequences(model, [[1], []])
+    with pytest.raises(ValueError, match="max_tokens must be positive, not 0"):
+        encode_sequences(model, [[1]], max_tokens=0)
+    for wrong in (tiny_model("Model", tiny_config()).train(), tiny_model("MaskedLM", tiny_config())):
+        with pytest.raises(ValueError, match="in evaluation mode"):
+            encode_sequences(wrong, [[1]])
     with pytest.raises(ValueError, match="token_type_ids must be as many lists"):
         encode_sequences(model, [[1, 2]], [[0]])
     with pytest.raises(ValueError, match="17 tokens is longer than max_position_embeddings 16"):

@@ -74,6 +74,12 @@ def test_cola_takes_no_text_noise():
     assert {condition.name for condition in conditions} == {CLEAN, *MODEL_NOISES}
 
 
+def test_noise_in_the_model_leaves_one_text():
+    assert Condition("keyboard", 0, (1, 3)).text_severities == (1, 3)
+    assert Condition("gaussian", 0, (1, 3)).text_severities == (0,)
+    assert Condition(CLEAN).text_severities == Condition("imdb").text_severities == (0,)
+
+
 @pytest.fixture
 def data(tmp_path):
     write_jsonl(tmp_path / "sst2" / "validation.jsonl", make_rows("sst2", 30))

@@ -39,6 +39,13 @@ def test_names_are_parsed():
     assert parse_domains(" HANS, snli ,hans") == ["hans", "snli"]
 
 
+def test_named_sets_must_be_for_one_of_the_tasks():
+    assert parse_domains("hans,imdb", ["sst2", "mnli"]) == ["hans", "imdb"]
+    assert parse_domains("all", ["sst2"]) == list(DOMAINS)
+    with pytest.raises(ValueError, match="paws_wiki is for models of mrpc or qqp, and the runs' tasks are sst2, rte"):
+        parse_domains("imdb,paws_wiki", ["sst2", "rte"])
+
+
 @pytest.mark.parametrize(("text", "named"), [("snli,hens", "hens"), ("", "nothing"), ("all,x", "x")])
 def test_unknown_names_list_the_known(text, named):
     with pytest.raises(

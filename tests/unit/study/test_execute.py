@@ -12,8 +12,9 @@ from study_helpers import TINY, write_study
 
 from sharedqkv.study import execute
 from sharedqkv.study.cells import cells_of, record_of
-from sharedqkv.study.execute import Event, run_cells
+from sharedqkv.study.execute import Event, check_gpus, run_cells
 from sharedqkv.study.plan import load_study
+from sharedqkv.study.run import run_study
 
 
 @pytest.fixture
@@ -127,7 +128,10 @@ def test_more_gpus_for_a_run_than_there_are(tmp_path, monkeypatch):
     study = load_study(write_study(tmp_path, text))
     monkeypatch.setattr(execute, "visible_gpus", lambda: ["0", "1"])
     with pytest.raises(ValueError, match="gpus_per_run is 4, and there are 2 GPUs here"):
-        run_cells(cells_of(study), study, tmp_path, 1, lambda event: None)
+        check_gpus(study)
+    with pytest.raises(ValueError, match="gpus_per_run is 4, and there are 2 GPUs here"):
+        run_study(study, str(tmp_path / "out"), 1)
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

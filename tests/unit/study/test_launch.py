@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 from study_helpers import TINY, write_study
 
@@ -56,7 +57,7 @@ def wait_for(condition, seconds: float, what: str):
         time.sleep(0.1)
 
 
-def start(study: str, folder: Path, *more: str) -> subprocess.Popen:
+def start(study: str, folder: Path, *more: str, processes: int = 3) -> subprocess.Popen:
     """The command, when its run has made its first steps."""
     run = RunFolder(folder / "pretrain/shared/0")
     before = len(run.metrics())
@@ -64,7 +65,7 @@ def start(study: str, folder: Path, *more: str) -> subprocess.Popen:
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     wait_for(lambda: len(run.metrics()) > before or child.poll() is not None, 180, "it never began to train")
     assert child.poll() is None, child.communicate()[0].decode()
-    assert len(processes_of(folder)) >= 3  # the launcher and two that train
+    assert len(processes_of(folder)) >= processes  # by default the launcher and two that train
     return child
 
 
@@ -89,6 +90,22 @@ def test_interrupted_it_saves_a_checkpoint_and_leaves_nothing_running(jobs, numb
     assert "Traceback" not in output
     assert "step/s" not in output  # its progress is in the log
     assert "step/s" in (folder / "logs/pretrain/shared/0.log").read_text()
+
+
+@pytest.mark.parametrize("gpus_per_run", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_a_signal_to_every_process_of_a_job_loses_no_checkpoint(gpus_per_run, tmp_path):
+    """As schedulers do it: the study then asks its workers besides, so that they are signalled twice."""
+    text = LONG.replace("gpus_per_run: 2", f"gpus_per_run: {gpus_per_run}")
+    path, folder = write_study(tmp_path, text), tmp_path / "out"
+    child = start(path, folder, "--jobs", "2", processes=0 if gpus_per_run == 1 else 3)
+    for process in [*psutil.Process(child.pid).children(recursive=True)[::-1], psutil.Process(child.pid)]:
+        process.terminate()
+        time.sleep(0.02)
+    child.communicate(timeout=launch.CHECKPOINT_WAIT_S)
+    run = RunFolder(folder / "pretrain/shared/0")
+    assert newest_complete(run.checkpoints)[0] is not None
+    assert run.info()["state"] == "stopped"
+    wait_for(lambda: processes_of(folder) == [], 10, "it outlives the study")
 
 
 def test_nothing_outlives_a_killed_study(study):

@@ -86,6 +86,7 @@ def test_positions_multiply_the_variants(write):
         (("entailment]", "spam]"), "line 12: finetune: --tasks: unknown 'spam'"),
         (("epochs: 1", "epoch: 1"), r"line 14: unknown key 'epoch'. Did you mean 'epochs'\?"),
         (("epochs: 1", "data: nowhere"), "line 14: finetune: data: nowhere: no such folder"),
+        (("epochs: 1", "data: ."), "line 14: finetune: --data .: no split train of"),
         (("keyboard", "keybord"), "line 16: robust: --noise: unknown keybord"),
         (("[1, 5]", "[1, 9]"), "line 17: robust: --severity"),
         (("world: 40", "world: 0"), "line 5: world must be at least 1, not 0"),

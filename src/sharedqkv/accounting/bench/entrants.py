@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -63,6 +63,10 @@ def choose_entrants(
                     remark=_remark(config, backend, settings),
                 )
             )
+    for index, entrant in enumerate(entrants):
+        if entrant.backend == FUSED and entrant.same_as is None and entrant.remark is None:
+            plain = entrant.name.replace(f":{FUSED}", "")
+            entrants[index] = replace(entrant, remark=f"its results are not checked: name {plain} before it")
     bert = first_of.get("standard") if settings.positions == "absolute" else None
     for peer in peers:
         if peer not in PEERS:
@@ -146,7 +150,7 @@ def _remark(config: SharedQKVConfig, backend: str, settings: Settings) -> str | 
     variant = config.build_attention_variant().to(device)
     hidden_BLD = torch.zeros(1, settings.length, config.hidden_size, device=device)
     with torch.no_grad(), torch.autocast(device, torch.bfloat16, enabled=settings.bf16):
-        reason = why_not_fused(variant(hidden_BLD), None, settings.positions == "rotary")
+        reason = why_not_fused(variant(hidden_BLD), None, config.position_embedding_type == "rotary")
     return None if reason is None else f"uses SDPA: {reason}"
 
 

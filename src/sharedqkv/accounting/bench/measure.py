@@ -129,7 +129,15 @@ def _check_equality(
     agreements = []
     for entrant in entrants:
         say(f"{kind}: first run of {entrant.name}")
-        results = passes[entrant.name].results(without_dropout=settings.dropout > 0)
+        try:
+            results = passes[entrant.name].results(without_dropout=settings.dropout > 0)
+        except (NotImplementedError, RuntimeError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise ValueError(
+                f"{entrant.name} cannot be run here on backend {entrant.backend!r} ({str(error).splitlines()[0]}): "
+                "leave it out or give it another backend"
+            ) from error
         if entrant.name in asked_for:
             expected[entrant.name] = results
         if entrant.same_as is not None:

@@ -15,7 +15,8 @@ from sharedqkv.models.losses import IGNORED
 
 LOSS, HIDDEN_STATES = "loss", "hidden states"
 Results = dict[str, Tensor]
-"""The loss and gradients by parameter, or the hidden states."""
+"""The hidden states, and of a training step the loss and gradients by parameter."""
+_ROWS_COMPARED = 8
 
 
 @dataclass(frozen=True)
@@ -85,8 +86,16 @@ class TrainStep:
             for name, parameter in self.model.named_parameters()
         }
         self.model.zero_grad()
+        hidden_states = self._hidden_states_of_some()
         self.model.train()
-        return {LOSS: loss.detach(), **gradients}
+        return {LOSS: loss.detach(), HIDDEN_STATES: hidden_states, **gradients}
+
+    @torch.no_grad()
+    def _hidden_states_of_some(self) -> Tensor:
+        """Of a few rows, not compiled: at random weights a loss is about the same whatever the layers do."""
+        ids_BL = self.inputs["input_ids"][:_ROWS_COMPARED]
+        with torch.autocast(self.device.type, torch.bfloat16, enabled=self.bf16):
+            return self.model.eval().base_model(input_ids=ids_BL).last_hidden_state
 
     def held_bytes(self) -> int:
         state = [value for values in self.optimizer.state.values() for value in values.values()]

@@ -1,5 +1,6 @@
 """A study's folder, read: who was compared, what each stage left behind, what is missing."""
 
+import dataclasses
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,7 +29,14 @@ class Entrant:
     slug: str
     """Its folder."""
     variant: str
+    attention_options: dict[str, Any]
     position_embedding_type: str
+    model: dict[str, Any]
+    """Other fields of the configuration."""
+
+    def same_but_for_positions(self, other: "Entrant") -> bool:
+        mine, theirs = ((e.variant, e.attention_options, e.model) for e in (self, other))
+        return mine == theirs
 
 
 @dataclass(frozen=True)
@@ -99,7 +107,46 @@ class Study:
 
     @property
     def baseline(self) -> Entrant:
-        return next(entrant for entrant in self.entrants if entrant.name == self.info["baseline"])
+        return self._named(self.info["baseline"])
+
+    def baseline_of(self, model: str) -> str | None:
+        """With whom it is compared: the baseline with its positions and, where there is such a one, its other options.
+
+        The study's own baseline is compared with nobody; one that is the baseline of its positions, with that.
+        """
+        entrant, own = self._named(model), self.baseline
+        if entrant is own:
+            return None
+        akin = [
+            other
+            for other in self._others_with_positions_of(entrant)
+            if (other.variant, other.attention_options) == (own.variant, own.attention_options)
+        ]
+        for options in (entrant.model, own.model):
+            for other in akin:
+                if other.model == options:
+                    return other.name
+        return own.name
+
+    @property
+    def baselines(self) -> list[str]:
+        """All that others are compared with, the study's own first."""
+        found = [self.baseline_of(entrant.name) for entrant in self.entrants]
+        return list(dict.fromkeys([self.baseline.name, *(name for name in found if name is not None)]))
+
+    def rival_of(self, model: str, variant: str) -> str | None:
+        """One of this variant with the model's positions and, where there is such a one, its other options."""
+        entrant = self._named(model)
+        rivals = [other for other in self._others_with_positions_of(entrant) if other.variant == variant]
+        alike = [rival for rival in rivals if rival.model == entrant.model]
+        return next((rival.name for rival in [*alike, *rivals]), None)
+
+    def _named(self, name: str) -> Entrant:
+        return next(entrant for entrant in self.entrants if entrant.name == name)
+
+    def _others_with_positions_of(self, entrant: Entrant) -> list[Entrant]:
+        positions = entrant.position_embedding_type
+        return [e for e in self.entrants if e is not entrant and e.position_embedding_type == positions]
 
     def entrant(self, variant: str) -> Entrant | None:
         """The first of this variant, with the baseline's kind of positions where there is such a one."""
@@ -140,7 +187,7 @@ def read_study(folder: Path) -> Study:
     """Only study.json must be there; whatever else is missing or damaged is told as a problem, or is just not there."""
     info = _read_info(folder)
     entrants = [
-        Entrant(entrant["name"], entrant["slug"], entrant["variant"], entrant["position_embedding_type"])
+        Entrant(**{field.name: entrant[field.name] for field in dataclasses.fields(Entrant)})
         for entrant in info["entrants"]
     ]
     reader = _Reader(folder, entrants, info["cells"], problems={})

@@ -12,19 +12,18 @@ from sharedqkv.accounting import ParameterCount, count_parameters, forward_flops
 from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_for_family
 from sharedqkv.evidence.finetuned import FinetunedModel, task_metrics
 from sharedqkv.evidence.report.collect import Study, Timing
+from sharedqkv.evidence.report.questions import Pair, against_baseline, questions
 from sharedqkv.evidence.robustness import Analysis, analyse
 from sharedqkv.evidence.runs import RunScores, combine_scores, score_runs
 from sharedqkv.robustness.chance import chance
 from sharedqkv.robustness.conditions import CLEAN, Condition
-from sharedqkv.robustness.grid import Plan, cell_file
+from sharedqkv.robustness.grid import Plan
+from sharedqkv.robustness.tried import cell_file
 from sharedqkv.tasks.cells import kept_cells, predictions_file, read_predictions
 from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.metrics import GLUE_METRICS, glue_average
 from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.task import Split
-
-RIVALS = ("symmetric", "pairwise", "narrow")
-"""Variants that the study's focus is compared with besides the baseline."""
 
 
 @dataclass
@@ -42,9 +41,9 @@ class Quality:
     chance: dict[str, float] = field(default_factory=dict)
     """Task → the score of the best constant answer."""
     by_task: dict[tuple[str, str], Comparison] = field(default_factory=dict)
-    """(task, model) → against the baseline, with Holm's correction over all of them."""
-    on_average: dict[tuple[str, str], Comparison] = field(default_factory=dict)
-    """(model, against whom). The main question comes first and stands alone; the others are corrected together."""
+    """(task, model) → against its baseline, with Holm's correction over all tasks and models of a kind of positions."""
+    on_average: dict[Pair, Comparison] = field(default_factory=dict)
+    """The main question comes first and stands alone; the others are corrected by kind of positions."""
     problems: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -73,20 +72,12 @@ def measure_quality(study: Study) -> Quality:
 
 
 def _add_comparisons(quality: Quality, study: Study) -> None:
-    """Three families, planned before any score is seen: the main question, the other averages, the tasks."""
-    focus, baseline = study.focus, study.baseline.name
-    if focus is None:
-        return
-    others = [entrant.name for entrant in study.entrants if entrant.name != baseline]
-    rivals = [rival.name for variant in RIVALS if (rival := study.entrant(variant)) is not None]
-    main = (focus.name, baseline)
-    rest = [(model, baseline) for model in others if model != focus.name]
-    rest += [(focus.name, rival) for rival in rivals if rival not in main]
-    for family in ([main], rest):
+    for family in questions(study):
         found = _compare(quality, [(quality.average, pair) for pair in family])
         quality.on_average |= {pair: c for (_, pair), c in found.items()}
-    by_task = _compare(quality, [(task, (model, baseline)) for task in quality.tasks for model in others])
-    quality.by_task = {(task, model): c for (task, (model, _)), c in by_task.items()}
+    for family in against_baseline(study):
+        by_task = _compare(quality, [(task, pair) for task in quality.tasks for pair in family])
+        quality.by_task |= {(task, model): c for (task, (model, _)), c in by_task.items()}
 
 
 def _models_by_score(study: Study) -> dict[Split, list[FinetunedModel]]:
@@ -150,11 +141,9 @@ def _only(scores: RunScores, seeds: Sequence[tuple[int, int]]) -> RunScores:
     )
 
 
-def _compare(
-    quality: Quality, wanted: Sequence[tuple[str, tuple[str, str]]]
-) -> dict[tuple[str, tuple[str, str]], Comparison]:
-    """(task, (model, other)) → the comparison, corrected as one family; pairs that cannot be compared are told."""
-    made: dict[tuple[str, tuple[str, str]], Comparison] = {}
+def _compare(quality: Quality, wanted: Sequence[tuple[str, Pair]]) -> dict[tuple[str, Pair], Comparison]:
+    """(task, pair) → the comparison, corrected as one family; pairs that cannot be compared are told."""
+    made: dict[tuple[str, Pair], Comparison] = {}
     for task, (model, other) in wanted:
         scores = quality.scores.get(task, {})
         if model in scores and other in scores:
@@ -174,17 +163,23 @@ def unit_scores(scores: RunScores) -> np.ndarray:
     return np.array([scores.scores_R[[s == seed for s, _ in scores.seeds]].mean() for seed in seeds])
 
 
-def compare_losses(study: Study) -> dict[str, Comparison]:
-    """Model → its final held-out losses against the baseline's, with Holm's correction. Positive is worse here."""
+def compare_losses(study: Study) -> dict[Pair, Comparison]:
+    """Final held-out losses. Positive is worse here. One seed against several is no comparison and left out.
+
+    The main question is of two: whether the focus is worse than its baseline, and whether than the control of its size.
+    """
     losses = {
         name: _as_scores(name, {run.seed: run.final_loss for run in runs}) for name, runs in study.pretraining.items()
     }
-    baseline = losses.pop(study.baseline.name, None)
-    found = {}
-    for name, scores in losses.items():
-        if baseline is not None and (len(scores.seeds) == 1) == (len(baseline.seeds) == 1):
-            found[name] = compare_scores(scores, baseline, paired=False)
-    return dict(zip(found, correct_for_family(list(found.values())), strict=True))
+    found: dict[Pair, Comparison] = {}
+    for family in questions(study, main_rivals=("narrow",)):
+        made = {
+            (a, b): compare_scores(losses[a], losses[b], paired=False)
+            for a, b in family
+            if a in losses and b in losses and (len(losses[a].seeds) == 1) == (len(losses[b].seeds) == 1)
+        }
+        found |= dict(zip(made, correct_for_family(list(made.values())), strict=True))
+    return found
 
 
 def _as_scores(model: str, by_seed: Mapping[int, float]) -> RunScores:
@@ -273,25 +268,29 @@ def time_saved(timing: Timing, baseline: Timing) -> Saving:
 class Measures:
     study: Study
     quality: Quality
-    losses: dict[str, Comparison]
+    losses: dict[Pair, Comparison]
     robustness: Robustness
     costs: dict[str, Cost]
     time_saved: dict[str, Saving]
-    """By model, but for the baseline."""
+    """By model, against its baseline."""
 
 
 def measure(study: Study) -> Measures:
-    timings = study.bench.entrants if study.bench else {}
-    baseline = timings.get(study.baseline.name)
     return Measures(
         study=study,
         quality=measure_quality(study),
         losses=compare_losses(study),
         robustness=measure_robustness(study),
         costs=measure_costs(study),
-        time_saved={
-            name: time_saved(timing, baseline)
-            for name, timing in timings.items()
-            if baseline is not None and timing is not baseline
-        },
+        time_saved=_time_saved(study),
     )
+
+
+def _time_saved(study: Study) -> dict[str, Saving]:
+    timings = study.bench.entrants if study.bench else {}
+    return {
+        model: time_saved(timings[model], timings[baseline])
+        for family in against_baseline(study)
+        for model, baseline in family
+        if model in timings and baseline in timings
+    }

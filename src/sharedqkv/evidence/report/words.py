@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from sharedqkv.evidence.comparison import FINETUNING, Comparison
+from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.document import Paragraph
 from sharedqkv.evidence.report.measures import Measures
 
@@ -71,6 +72,12 @@ def code(name: str) -> str:
     return f"`{name}`"
 
 
+def baseline_in_words(study: Study) -> str:
+    """`standard`, or with several kinds of positions which one."""
+    names = [code(name) for name in study.baselines]
+    return names[0] if len(names) == 1 else f"the baseline of its own positions, {' or '.join(names)}"
+
+
 def summary(measures: Measures) -> list[Paragraph]:
     focus = measures.study.focus
     paragraphs = [Paragraph(_what_was_done(measures)), Paragraph(_ranking(measures))]
@@ -98,11 +105,13 @@ def _what_was_done(measures: Measures) -> str:
     text = f"{names} were pre-trained with {seeds} on {rounded(max(run.tokens for run in runs))} tokens each"
     if measures.quality.chance:
         text += f" and fine-tuned on {counted(len(measures.quality.chance), 'task')}"
-    return f"{text}. All are compared with {code(study.baseline.name)}."
+    if len(study.baselines) > 1:
+        return f"{text}. Each is compared with {baseline_in_words(study)}."
+    return f"{text}. All are compared with {baseline_in_words(study)}."
 
 
 def _ranking(measures: Measures) -> str:
-    quality, baseline = measures.quality, measures.study.baseline.name
+    quality = measures.quality
     means = {model: scores.scores_R.mean() for model, scores in quality.averages().items()}
     if len(means) < 2:
         return ""
@@ -110,7 +119,12 @@ def _ranking(measures: Measures) -> str:
     what = "Mean score over the tasks" if quality.average == "average" else f"Score ({quality.average})"
     first = "" if len(ranked) <= _MOST_NAMES else f"the first {_MOST_NAMES} of {len(ranked)}, "
     text = f"{what}, in points, {first}best first: {', '.join(ranked[:_MOST_NAMES])}."
-    found = {model: c for (model, other), c in quality.on_average.items() if other == baseline}
+    calls = [_calls_against(baseline, measures) for baseline in measures.study.baselines]
+    return " ".join([text, *filter(None, calls)])
+
+
+def _calls_against(baseline: str, measures: Measures) -> str:
+    found = {model: c for (model, other), c in measures.quality.on_average.items() if other == baseline}
     better = [code(model) for model, c in found.items() if c.called and c.difference > 0]
     worse = [code(model) for model, c in found.items() if c.called and c.difference < 0]
     unclear = [code(model) for model, c in found.items() if c.could_be_called and not c.called]
@@ -119,28 +133,33 @@ def _ranking(measures: Measures) -> str:
         *([f"call {several(worse)} worse"] if worse else []),
         *([f"show no difference for {several(unclear)}"] if unclear else []),
     ]
-    return f"{text} Against {code(baseline)} the tests {several(calls)}." if calls else text
+    return f"Against {code(baseline)} the tests {several(calls)}." if calls else ""
 
 
 def _quality_of(model: str, measures: Measures) -> str:
-    who, baseline = code(model), measures.study.baseline.name
+    who, baseline = code(model), measures.study.baseline_of(model)
     if model not in measures.study.pretraining:
         return f"There is no finished pre-training of {who}."
+    if baseline is None:
+        return ""
     sentences = []
     if (c := measures.quality.on_average.get((model, baseline))) is not None:
         sentences.append(f"Against {code(baseline)}, {who} scores {difference(c)}.")
-    if (c := measures.losses.get(model)) is not None:
-        more = "higher" if c.difference > 0 else "lower"
+    if (c := measures.losses.get((model, baseline))) is not None:
         sentences.append(
-            f"The loss of {who} on held-out text ends {number(abs(c.difference), 3)} nats {more} "
+            f"The loss of {who} on held-out text ends {_nats(c.difference)} "
             f"({number(c.mean_a, 3)} against {number(c.mean_b, 3)})."
         )
     return " ".join(sentences)
 
 
+def _nats(difference: float) -> str:
+    return f"{number(abs(difference), 3)} nats {'higher' if difference > 0 else 'lower'}"
+
+
 def _size_of(model: str, measures: Measures) -> str:
-    costs, baseline = measures.costs, measures.study.baseline.name
-    if model not in costs or baseline not in costs:
+    costs, baseline = measures.costs, measures.study.baseline_of(model)
+    if baseline is None or model not in costs or baseline not in costs:
         return ""
     mine, theirs = costs[model], costs[baseline]
     parameters = 1 - mine.parameters.model / theirs.parameters.model
@@ -168,13 +187,19 @@ def _speed_of(model: str, measures: Measures) -> str:
 
 
 def _against_narrow(model: str, measures: Measures) -> str:
-    narrow = measures.study.entrant("narrow")
-    c = measures.quality.on_average.get((model, narrow.name)) if narrow else None
-    if narrow is None or c is None:
+    narrow = measures.study.rival_of(model, "narrow")
+    if narrow is None:
+        return ""
+    found = []
+    if (c := measures.quality.on_average.get((model, narrow))) is not None:
+        found.append(f"scores {difference(c)}")
+    if (c := measures.losses.get((model, narrow))) is not None:
+        found.append(f"ends with a loss {_nats(c.difference)}")
+    if not found:
         return ""
     return (
-        f"The control that counts is {code(narrow.name)}, plain attention with about as few parameters: against it "
-        f"{code(model)} scores {difference(c)}."
+        f"The control that counts is {code(narrow)}, plain attention with about as few parameters: against it "
+        f"{code(model)} {' and '.join(found)}."
     )
 
 

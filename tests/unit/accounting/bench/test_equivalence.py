@@ -2,10 +2,12 @@
 
 import pytest
 import torch
+from helpers import tiny_config, tiny_model
 
 from sharedqkv import SharedQKVForMaskedLM
 from sharedqkv.accounting.bench.entrants import Entrant
 from sharedqkv.accounting.bench.equivalence import agreement, require
+from sharedqkv.accounting.bench.passes import Batch, TrainStep
 
 OURS = Entrant("shared:fused", "fused", None, SharedQKVForMaskedLM, same_as="shared:sdpa")
 PEER = Entrant("hf_bert", "sdpa", None, object, is_peer=True, same_as="standard:sdpa")
@@ -54,6 +56,24 @@ def test_gradients_that_are_only_rounding_may_differ():
     assert agreement(OURS, results(bias=-results()["bias"]), results(), "float32").holds
 
 
-def test_a_peer_is_held_to_its_loss_only():
-    assert agreement(PEER, results(weight=torch.zeros(1)), results(), "float32").holds
-    assert not agreement(PEER, results(loss=torch.tensor(10.1)), results(), "float32").holds
+def test_a_peer_is_held_to_its_loss_and_hidden_states_only():
+    states = {"hidden states": torch.ones(3, 4)}
+    expected = results(**states)
+    assert agreement(PEER, results(**states, weight=torch.zeros(1)), expected, "float32").holds
+    assert not agreement(PEER, results(**states, loss=torch.tensor(10.1)), expected, "float32").holds
+    assert not agreement(PEER, results(**{"hidden states": torch.zeros(3, 4)}), expected, "float32").holds
+
+
+def test_a_peer_without_attention_is_found_out_in_bfloat16():
+    """At random weights its loss is nearly the same."""
+    torch.manual_seed(0)
+    config = tiny_config(initializer_range=0.02)
+    batch = Batch.random(config.vocab_size, 4, 16, torch.device("cpu"))
+    whole, broken = (tiny_model("MaskedLM", config) for _ in range(2))
+    broken.load_state_dict(whole.state_dict())
+    expected = TrainStep(whole, batch, bf16=False).results(without_dropout=False)
+    for attention in broken.bert.encoder.attentions():
+        torch.nn.init.zeros_(attention.output.dense.weight)
+    found = TrainStep(broken, batch, bf16=False).results(without_dropout=False)
+    assert agreement(PEER, found, expected, "bfloat16").result == "hidden states"
+    assert not agreement(PEER, found, expected, "bfloat16").holds

@@ -49,6 +49,8 @@ def test_results_are_the_loss_and_gradients_of_the_model(model, batch):
     expected = model(input_ids=batch.ids_BL, labels=batch.labels_of_all_tokens()).loss
     expected.backward()
     torch.testing.assert_close(results.pop("loss"), expected.detach())
+    hidden_states = model.eval().bert(input_ids=batch.ids_BL[:8]).last_hidden_state
+    torch.testing.assert_close(results.pop("hidden states"), hidden_states.detach())
     assert set(results) == {name for name, _ in model.named_parameters()}
     for name, parameter in model.named_parameters():
         torch.testing.assert_close(results[name], parameter.grad)

@@ -4,7 +4,7 @@ import shutil
 
 import numpy as np
 import pytest
-from report_helpers import TASKS, make_finetuning, make_info, make_study
+from report_helpers import TASKS, make_finetuning, make_info, make_pretraining, make_study
 
 from sharedqkv.evidence.report.collect import Timing, read_study
 from sharedqkv.evidence.report.measures import (
@@ -50,11 +50,31 @@ def test_families_and_units(measures):
 
 
 def test_losses_are_compared_over_seeds(measures):
-    c = measures.losses["shared"]
+    assert list(measures.losses) == [("shared", "standard"), ("shared", "narrow"), ("narrow", "standard")]
+    c = measures.losses["shared", "standard"]
     assert c.difference == pytest.approx(0.2)
     assert (c.units_a, c.family, c.called) == (5, 2, True)
-    assert not measures.losses["narrow"].called
-    assert "standard" not in measures.losses
+    c = measures.losses["narrow", "standard"]
+    assert (c.family, c.called) == (1, False)
+
+
+def test_losses_are_compared_with_those_of_the_same_positions(tmp_path):
+    """Rotary models are 1 nat better than learned positions make them, and that is no merit of a variant."""
+    names = [f"{variant}, {positions}" for positions in ("absolute", "rotary") for variant in ("standard", "shared")]
+    info = make_info(names, 4)
+    for entrant in info["entrants"]:
+        entrant["variant"], entrant["position_embedding_type"] = entrant["name"].split(", ")
+        for seed in range(4):
+            loss = 3.0 - ("rotary" in entrant["name"]) + 0.1 * ("shared" in entrant["name"]) + 0.001 * seed
+            make_pretraining(tmp_path / "pretrain" / entrant["slug"] / str(seed), entrant["variant"], seed, loss)
+    write_json(tmp_path / "study.json", info)
+    losses = measure(read_study(tmp_path)).losses
+    assert {pair: round(c.difference, 6) for pair, c in losses.items()} == {
+        ("shared, absolute", "standard, absolute"): 0.1,
+        ("standard, rotary", "standard, absolute"): -1.0,
+        ("shared, rotary", "standard, rotary"): 0.1,
+    }
+    assert all(c.called and c.family == 1 for c in losses.values()), "each is a question of its own"
 
 
 def test_costs_are_those_of_the_models(measures):

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-from report_helpers import make_bench, make_info, make_study
+from report_helpers import make_bench, make_info, make_pretraining, make_study
 
 from sharedqkv.evidence.report import build_report, strip_timed
 from sharedqkv.tasks.cells import write_json
@@ -154,3 +154,23 @@ def test_an_earlier_report_leaves_nothing_behind(tmp_path):
     assert build_report(tmp_path, tmp_path / "elsewhere") == tmp_path / "elsewhere" / "index.html"
     assert not old.exists()
     assert not (tmp_path / "report").exists()
+
+
+def test_each_kind_of_positions_has_its_baseline(tmp_path):
+    names = [f"{variant}, {positions}" for positions in ("rotary", "absolute") for variant in ("standard", "shared")]
+    info = make_info(names, 2)
+    for entrant in info["entrants"]:
+        entrant["variant"], entrant["position_embedding_type"] = entrant["name"].split(", ")
+        for seed in range(1 if entrant["name"] == "shared, absolute" else 2):
+            loss = 2.0 + ("absolute" in entrant["name"]) + 0.125 * ("shared" in entrant["name"])
+            make_pretraining(tmp_path / "pretrain" / entrant["slug"] / str(seed), entrant["variant"], seed, loss)
+    write_json(tmp_path / "study.json", info)
+    report = build_report(tmp_path).parent
+    text = (report / "report.md").read_text()
+    assert "compared with the baseline of its own positions, `standard, rotary` or `standard, absolute`." in text
+    with open(report / "tables" / "losses.csv", encoding="utf-8") as file:
+        rows = {row["model"]: row for row in csv.DictReader(file)}
+    assert rows["shared, absolute"]["against"] == "standard, absolute"
+    assert float(rows["shared, absolute"]["difference"]) == 0.125, "one seed is described, not tested"
+    assert rows["shared, absolute"]["p"] == ""
+    assert rows["shared, rotary"]["p"] != ""

@@ -14,15 +14,14 @@ _FLOPS_SLACK = 0.05
 
 
 def size_section(measures: Measures) -> Section:
-    costs, baseline = measures.costs, measures.study.baseline.name
+    costs, study = measures.costs, measures.study
     if not costs:
-        return Section("size", "Parameters and FLOPs", [Paragraph(measures.study.absence("pretrain"), kind="missing")])
-    reference = costs.get(baseline)
+        return Section("size", "Parameters and FLOPs", [Paragraph(study.absence("pretrain"), kind="missing")])
     rows = []
     for model, cost in costs.items():
         counts = (cost.parameters.qkv, cost.parameters.attention_block, cost.parameters.model)
         saved_parameters = saved_flops = NONE
-        if reference is not None and model != baseline:
+        if (reference := costs.get(study.baseline_of(model) or "")) is not None:
             saved_parameters = _share(1 - cost.parameters.model / reference.parameters.model)
             saved_flops = _share(1 - cost.flops_per_token / reference.flops_per_token)
         flops = Cell(rounded(cost.flops_per_token), cost.flops_per_token)
@@ -122,10 +121,11 @@ def _timing_record(model: str, timing: Timing) -> dict[str, object]:
 
 def _faster_than_flops(measures: Measures) -> str:
     """A speed-up that arithmetic does not explain is an error until it is explained."""
-    costs, baseline = measures.costs, measures.study.baseline.name
+    costs = measures.costs
     suspects = []
     for model, saving in measures.time_saved.items():
-        if model in costs and baseline in costs:
+        baseline = measures.study.baseline_of(model)
+        if baseline is not None and model in costs and baseline in costs:
             possible = costs[baseline].flops_per_token / costs[model].flops_per_token
             measured = 1 / (1 - saving.median)
             if measured > possible * (1 + _FLOPS_SLACK):

@@ -10,7 +10,7 @@ from sharedqkv.evidence.report.collect import Pretraining
 from sharedqkv.evidence.report.document import Block, Cell, Figure, Paragraph, Section, Table
 from sharedqkv.evidence.report.figures import Style, draw_losses
 from sharedqkv.evidence.report.measures import Measures
-from sharedqkv.evidence.report.sections.common import NONE, test_record
+from sharedqkv.evidence.report.sections.common import NONE, comparisons, test_record
 from sharedqkv.evidence.report.words import number, rounded, signed, with_std
 
 _CURVE_POINTS = 80
@@ -25,10 +25,17 @@ def pretraining_section(measures: Measures, looks: Mapping[str, Style]) -> Secti
     blocks: list[Block] = [_loss_table(measures, entropy)]
     if (curves := _loss_curves(study.pretraining, entropy, looks)) is not None:
         blocks.insert(0, curves)
-    note = "Loss on held-out text; lower is better. ± is the standard deviation between pre-training seeds."
+    note = (
+        "Loss on held-out text; lower is better. ± is the standard deviation between pre-training seeds. Interval and "
+        "p are of the difference, p with Holm's correction."
+    )
     if entropy is not None:
         note += " Unigram entropy is the loss of a model that knows only how frequent each token is."
     blocks.append(Paragraph(note, kind="note"))
+    if tested := [c for c in measures.losses.values() if c.units_a > 1]:
+        blocks.append(
+            comparisons("All differences between losses", "loss_comparisons", "Differences in nats", tested, _nats)
+        )
     return Section("pretraining", "Pre-training", blocks)
 
 
@@ -72,34 +79,45 @@ def _mean_curve(curves: Sequence[Sequence[tuple[int, float]]]) -> list[tuple[int
     return [(tokens, mean(losses)) for tokens, losses in sorted(by_tokens.items()) if len(losses) == len(curves)]
 
 
+def _nats(loss: float) -> str:
+    return number(loss, 3)
+
+
 def _loss_table(measures: Measures, entropy: float | None) -> Table:
     rows, records = [], []
-    for model, runs in measures.study.pretraining.items():
-        losses, c = [run.final_loss for run in runs], measures.losses.get(model)
+    study = measures.study
+    means = {model: mean(run.final_loss for run in runs) for model, runs in study.pretraining.items()}
+    for model, runs in study.pretraining.items():
+        losses, baseline = [run.final_loss for run in runs], study.baseline_of(model)
+        difference = means[model] - means[baseline] if baseline in means else None
         std = stdev(losses) if len(losses) > 1 else None
-        tested = c is not None and c.units_a > 1
+        c = measures.losses.get((model, baseline)) if baseline else None
+        tested = c if c is not None and c.units_a > 1 else None
         rows.append(
             [
                 Cell(model),
-                Cell(with_std(number(mean(losses), 3), std, 3), mean(losses)),
+                Cell(with_std(_nats(means[model]), std, 3), means[model]),
                 Cell(str(len(losses)), len(losses)),
-                Cell(signed(number(c.difference, 3)), c.difference) if c else NONE,
-                Cell(f"{number(c.interval[0], 3)} to {number(c.interval[1], 3)}", c.interval[0])
-                if c and tested
+                Cell(baseline) if baseline else NONE,
+                NONE if difference is None else Cell(signed(_nats(difference)), difference),
+                Cell(f"{_nats(tested.interval[0])} to {_nats(tested.interval[1])}", tested.interval[0])
+                if tested
                 else NONE,
-                Cell(f"{c.p_corrected:.2g}", c.p_corrected) if c and tested else NONE,
+                Cell(f"{tested.p_corrected:.2g}", tested.p_corrected) if tested else NONE,
                 Cell(rounded(runs[0].tokens), runs[0].tokens),
             ]
         )
         records.append(
-            {"model": model, "mean": mean(losses), "std": std, "seeds": len(losses), "tokens": runs[0].tokens}
-            | test_record(c if tested else None)
+            {"model": model, "mean": means[model], "std": std, "seeds": len(losses), "tokens": runs[0].tokens}
+            | {"against": baseline}
+            | test_record(tested)
+            | {"difference": difference}
         )
-    footer = [[Cell("unigram entropy"), Cell(number(entropy, 3), entropy), *([NONE] * 5)]] if entropy else []
+    footer = [[Cell("unigram entropy"), Cell(_nats(entropy), entropy), *([NONE] * 6)]] if entropy else []
     return Table(
         name="losses",
         caption="Final loss on held-out text, nats a hidden token",
-        columns=("model", "loss", "seeds", "difference", "95 % interval", "p", "tokens seen"),
+        columns=("model", "loss", "seeds", "against", "difference", "95 % interval", "p", "tokens seen"),
         rows=rows,
         footer=footer,
         records=records,

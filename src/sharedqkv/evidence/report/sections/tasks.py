@@ -6,8 +6,8 @@ from sharedqkv.evidence.comparison import PRETRAINING, Comparison
 from sharedqkv.evidence.report.document import Block, Cell, Details, Figure, Paragraph, Record, Section, Table
 from sharedqkv.evidence.report.figures import Difference, Style, draw_differences
 from sharedqkv.evidence.report.measures import Measures, unit_scores
-from sharedqkv.evidence.report.sections.common import NONE, legend, mark_of, test_record
-from sharedqkv.evidence.report.words import code, counted, interval, points, signed, with_std
+from sharedqkv.evidence.report.sections.common import NONE, comparisons, legend, mark_of, test_record
+from sharedqkv.evidence.report.words import baseline_in_words, code, counted, interval, points, with_std
 from sharedqkv.evidence.runs import RunScores
 
 
@@ -26,18 +26,18 @@ def tasks_section(measures: Measures, looks: Mapping[str, Style]) -> Section:
 
 def _scores_table(measures: Measures) -> Table:
     quality, study = measures.quality, measures.study
-    comparisons = {
+    compared = {
         **quality.by_task,
-        **{(quality.average, a): c for (a, b), c in quality.on_average.items() if b == study.baseline.name},
+        **{(quality.average, a): c for (a, b), c in quality.on_average.items() if b == study.baseline_of(a)},
     }
     rows, records = [], []
     for entrant in study.entrants:
         found = {task: scores.get(entrant.name) for task, scores in quality.scores.items()}
-        cells = [_score_cell(scores, comparisons.get((task, entrant.name))) for task, scores in found.items()]
+        cells = [_score_cell(scores, compared.get((task, entrant.name))) for task, scores in found.items()]
         runs = max((len(scores.seeds) for scores in found.values() if scores), default=0)
         rows.append([Cell(entrant.name), *cells, Cell(str(runs), runs)])
         records += [
-            _score_record(scores, comparisons.get((task, entrant.name))) for task, scores in found.items() if scores
+            _score_record(scores, compared.get((task, entrant.name))) for task, scores in found.items() if scores
         ]
     constant = [Cell(points(quality.chance[t]), quality.chance[t]) if t in quality.chance else NONE for t in found]
     return Table(
@@ -74,8 +74,9 @@ def _score_record(scores: RunScores, c: Comparison | None) -> Record:
 
 
 def _scores_note(measures: Measures) -> str:
-    quality, baseline = measures.quality, measures.study.baseline.name
-    sentences = [legend(baseline, "all tasks and models"), "Runs are fine-tuned models."]
+    quality, study = measures.quality, measures.study
+    family = "all tasks and models" + (" of a kind of positions" if len(study.baselines) > 1 else "")
+    sentences = [legend(baseline_in_words(study), family), "Runs are fine-tuned models."]
     if len(quality.on_average) > 1:
         alone = next(iter(quality.on_average))
         sentences.append(
@@ -90,8 +91,8 @@ def _scores_note(measures: Measures) -> str:
 
 
 def _differences(measures: Measures, looks: Mapping[str, Style]) -> Figure:
-    quality, baseline = measures.quality, measures.study.baseline.name
-    main = [(quality.average, c) for (_, b), c in quality.on_average.items() if b == baseline]
+    quality, study = measures.quality, measures.study
+    main = [(quality.average, c) for (a, b), c in quality.on_average.items() if b == study.baseline_of(a)]
     found = [*main, *((task, c) for (task, _), c in quality.by_task.items())]
     by_task: dict[str, list[Difference]] = {}
     for task, c in found:
@@ -102,49 +103,13 @@ def _differences(measures: Measures, looks: Mapping[str, Style]) -> Figure:
     told = "; ".join(f"{task}, {c.model_a}: {points(c.difference)} ({interval(c.interval)})" for task, c in main)
     return Figure(
         name="differences",
-        caption=f"Difference from {code(baseline)} in points; bars are 95 % intervals over seeds and examples",
+        caption=f"Difference in points from {baseline_in_words(study)}; bars: 95 % intervals over seeds and examples",
         description=f"A panel for each task with a point and an interval for each model. {told}.",
-        drawing=draw_differences("differences", by_task, baseline, looks),
+        drawing=draw_differences("differences", by_task, " or ".join(study.baselines), looks),
         records=records,
     )
 
 
 def _every_comparison(measures: Measures) -> Details:
     found = [*measures.quality.on_average.values(), *measures.quality.by_task.values()]
-    rows = [
-        [
-            Cell(f"{c.task}: {c.model_a} against {c.model_b}"),
-            Cell(signed(points(c.difference)), c.difference),
-            Cell(interval(c.interval), c.interval[0]),
-            Cell(f"{c.p:.2g}", c.p),
-            Cell(f"{c.p_corrected:.2g}", c.p_corrected),
-            Cell(f"{c.smallest_p_corrected:.2g}", c.smallest_p_corrected),
-            NONE if c.smallest_difference is None else Cell(points(c.smallest_difference), c.smallest_difference),
-        ]
-        for c in found
-    ]
-    table = Table(
-        name="comparisons",
-        caption="Differences in points",
-        columns=(
-            "comparison",
-            "difference",
-            "95 % interval",
-            "p",
-            "p corrected",
-            "smallest possible",
-            "would be found",
-        ),
-        rows=rows,
-        records=[
-            {"task": c.task, "model": c.model_a, "against": c.model_b, "unit": c.unit, "units": c.units_a}
-            | test_record(c)
-            | {"would be found": c.smallest_difference, "Hedges' g": c.effect_size}
-            for c in found
-        ],
-    )
-    note = (
-        "Smallest possible is the least corrected p that so few seeds can reach; would be found is the difference that "
-        "the test calls 4 times in 5."
-    )
-    return Details("Every comparison", [table, Paragraph(note, kind="note")])
+    return comparisons("Every comparison", "comparisons", "Differences in points", found, points)

@@ -1,0 +1,69 @@
+"""Run as many cells of a plan as fit into the time, and keep their records.
+
+    sharedqkv prepare --source TEXT/wikipedia=2 --source TEXT/books=1 --validation-source TEXT/wikipedia \
+        --validation-source TEXT/books --tokenizer TEXT/vocab.txt --output runs/evidence/corpus
+    python benchmarks/evidence/sitting.py benchmarks/evidence/medium_sittings.yaml --corpus runs/evidence/corpus \
+        --work runs/evidence --records results/HARDWARE/DATE-evidence-medium --seconds 540 --archive OUT/records.tar.xz
+
+The same command goes on where the records end. `--list` shows all cells in their order, with what they may take;
+`sharedqkv report RECORDS` makes tables of what is there.
+"""
+
+import argparse
+import signal
+import sys
+from pathlib import Path
+
+from sharedqkv.study.sittings import Records, Sitting, guessed_s, load_plan
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("plan", type=Path)
+    parser.add_argument("--records", type=Path, required=True, help="folder of what was run, in earlier sittings too")
+    parser.add_argument("--list", action="store_true", help="show the cells and run nothing")
+    parser.add_argument("--corpus", type=Path, help="folder that `sharedqkv prepare` made")
+    parser.add_argument("--task-data", type=Path, help="folder with the tasks and domains/ (default: the hub)")
+    parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="folder for runs while they last")
+    parser.add_argument("--seconds", type=float, help="time of this sitting")
+    parser.add_argument("--side-by-side", type=int, default=1, help="cells at once on the device (default: 1)")
+    parser.add_argument("--archive", type=Path, help="tar.xz of what came to the records, rewritten after every cell")
+    parser.add_argument("--keep-models", action="store_true", help="leave the models in the work folder")
+    options = parser.parse_args()
+    records = Records(load_plan(options.plan), options.records)
+    if options.list:
+        show(records, options.side_by_side)
+        return 0
+    if options.corpus is None or options.seconds is None:
+        parser.error("--corpus and --seconds are needed to run anything")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the records are packed
+    sitting = Sitting(
+        records,
+        options.corpus,
+        options.work,
+        options.seconds,
+        options.side_by_side,
+        options.archive,
+        options.keep_models,
+        options.task_data,
+        say=lambda text: print(text, flush=True),
+    )
+    sitting.run()
+    return 1 if sitting.failed else 0
+
+
+def show(records: Records, side_by_side: int) -> None:
+    total = 0.0
+    for number, cell in enumerate(records.plan.cells, 1):
+        state = records.state(cell)
+        takes_s = records.longest_s(cell.stage, side_by_side) or guessed_s(records.plan, cell.stage, side_by_side)
+        seconds = 0.0 if state == "done" else takes_s / side_by_side
+        total += seconds
+        print(f"{number:3} {records.plan.name(cell):70} {state:8} {seconds:5.0f} s, sum {total:6.0f} s")
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")

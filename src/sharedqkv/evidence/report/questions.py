@@ -1,0 +1,40 @@
+"""Who is compared with whom, and which comparisons are corrected together: fixed before any result is seen."""
+
+from sharedqkv.evidence.report.collect import Study
+
+Pair = tuple[str, str]
+"""A model, and against whom."""
+RIVALS = ("symmetric", "pairwise", "narrow")
+"""Variants that the study's focus is compared with besides the baseline."""
+
+
+def against_baseline(study: Study) -> list[list[Pair]]:
+    """Every model against its baseline; each kind of positions is a question, so a family, of its own."""
+    families: dict[tuple[str, str], list[Pair]] = {}
+    for entrant in study.entrants:
+        if (baseline := study.baseline_of(entrant.name)) is not None:
+            question = (baseline, entrant.position_embedding_type)
+            families.setdefault(question, []).append((entrant.name, baseline))
+    return list(families.values())
+
+
+def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair]]:
+    """Families, the main one first: the study's focus against its baseline and against these rivals.
+
+    The others follow by kind of positions, together with the focus against all its rivals.
+    """
+    focus = study.focus
+    if focus is None or (baseline := study.baseline_of(focus.name)) is None:
+        return []
+    main = list(dict.fromkeys([(focus.name, baseline), *_against(study, focus.name, main_rivals)]))
+    of_focus = [entrant.name for entrant in study.entrants if entrant.same_but_for_positions(focus)]
+    families = [main]
+    for family in against_baseline(study):
+        rivals = [pair for model, _ in family if model in of_focus for pair in _against(study, model, RIVALS)]
+        families.append([pair for pair in dict.fromkeys([*family, *rivals]) if pair not in main])
+    return [family for family in families if family]
+
+
+def _against(study: Study, model: str, variants: tuple[str, ...]) -> list[Pair]:
+    rivals = [study.rival_of(model, variant) for variant in variants]
+    return [(model, rival) for rival in rivals if rival is not None]

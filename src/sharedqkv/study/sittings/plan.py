@@ -1,0 +1,137 @@
+"""What is run, in which order, with which settings."""
+
+import dataclasses
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sharedqkv import schema
+from sharedqkv.study.plan import Entrant, Study, load_study
+from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.training.recipe import PretrainRecipe
+
+
+@dataclass(frozen=True)
+class PlanFile:
+    study: str
+    """a study's name, or its file beside the plan"""
+    search: dict[str, Any]
+    """{learning_rates: ..., max_tokens: ..., position: ...}: every variant is tried with each rate"""
+    order: tuple[dict[str, Any], ...]
+    """[{variants: ..., positions: ..., seeds: ...}, ...], the most important first"""
+    tasks: dict[str, Any] = field(default_factory=dict)
+    """{sst2: {epochs: 2}, ...}: fields of a task's recipe that are not those of the study"""
+
+
+@dataclass(frozen=True)
+class Search:
+    learning_rates: tuple[float, ...]
+    max_tokens: int
+    """How much of the whole run each rate is tried for."""
+    position: str
+    """Positions of the models it is done with; the rate found is the variant's with any."""
+
+
+@dataclass(frozen=True)
+class Group:
+    variants: tuple[str, ...]
+    positions: tuple[str, ...]
+    seeds: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    variant: str
+    position: str
+    seed: int = 0
+    tried_rate: float | None = None
+    """Of a cell of the search; the others take the rate that was chosen."""
+
+    @property
+    def stage(self) -> str:
+        return "pretrain" if self.tried_rate is None else "search"
+
+
+@dataclass(frozen=True)
+class Plan:
+    study: Study
+    search: Search
+    cells: list[Cell]
+    """In order; a variant's search comes before its first run."""
+    tasks: dict[str, FinetuneRecipe]
+    """That a pre-trained model is tried on in the same cell, since it is let go afterwards; perhaps none."""
+
+    def entrant(self, variant: str, position: str) -> Entrant:
+        return _entrants(self.study)[variant, position]
+
+    def name(self, cell: Cell, stage: str | None = None) -> str:
+        """Its place below the records' folder, as a study has it."""
+        slug = self.entrant(cell.variant, cell.position).slug
+        return f"{stage or cell.stage}/{slug}/{cell.seed if cell.tried_rate is None else f'{cell.tried_rate:g}'}"
+
+    def goes_on_to_tasks(self, cell: Cell) -> bool:
+        return bool(self.tasks) and cell.tried_rate is None
+
+    def recipe(self, cell: Cell, learning_rate: float, corpus: Path, output: Path) -> PretrainRecipe:
+        """A search run is the beginning of the whole run with that rate: same rows, masks and warm-up."""
+        whole = self.study.recipe(self.entrant(cell.variant, cell.position), cell.seed, corpus, output)
+        if cell.tried_rate is None:
+            return dataclasses.replace(whole, learning_rate=learning_rate)
+        assert whole.max_tokens is not None  # checked in load_plan
+        return dataclasses.replace(
+            whole,
+            learning_rate=learning_rate,
+            schedule="constant",
+            warmup=whole.warmup * whole.max_tokens / self.search.max_tokens,
+            max_tokens=self.search.max_tokens,
+        )
+
+
+def load_plan(path: Path) -> Plan:
+    if not path.is_file():
+        raise FileNotFoundError(f"{path}: no such plan; expected a YAML file")
+    file = schema.load_yaml(PlanFile, path)
+    study = load_study(str(path.parent / file.study) if file.study.endswith((".yaml", ".yml")) else file.study)
+    if not study.pretrain.get("max_tokens"):
+        raise ValueError(f"{path}: {file.study} must give its budget as max_tokens, of which the search is a part")
+    search = schema.build(Search, file.search, f"{path}: search")
+    groups = [schema.build(Group, group, f"{path}: order") for group in file.order]
+    cells = list(dict.fromkeys(cell for group in groups for cell in _cells(group, search)))
+    known = _entrants(study)
+    for cell in cells:
+        if (cell.variant, cell.position) not in known:
+            names = ", ".join(f"{variant} ({position})" for variant, position in known)
+            raise ValueError(f"{path}: {cell.variant} ({cell.position}) is not in the study, which has {names}")
+    return Plan(study, search, cells, _task_recipes(study, file.tasks, path))
+
+
+def _task_recipes(study: Study, own_fields: dict[str, Any], path: Path) -> dict[str, FinetuneRecipe]:
+    unknown = [task for task in own_fields if task not in study.tasks]
+    if unknown:
+        raise ValueError(
+            f"{path}: tasks: {unknown[0]} is not in the study, which has {', '.join(study.tasks) or 'none'}"
+        )
+    return {
+        task: schema.build(FinetuneRecipe, {**recipe.to_dict(), **own_fields.get(task, {})}, f"{path}: tasks: {task}")
+        for task, recipe in study.tasks.items()
+    }
+
+
+def _entrants(study: Study) -> dict[tuple[str, str], Entrant]:
+    found = {}
+    for entrant in study.entrants:
+        position = entrant.position_embedding_type
+        found[entrant.name.removesuffix(f", {position}"), position] = entrant
+    return found
+
+
+def _cells(group: Group, search: Search) -> Iterator[Cell]:
+    """Variants change fastest: the same program compiled by two cells at once would be compiled twice."""
+    for rate in search.learning_rates:
+        for variant in group.variants:
+            yield Cell(variant, search.position, tried_rate=rate)
+    for seed in group.seeds:
+        for position in group.positions:
+            for variant in group.variants:
+                yield Cell(variant, position, seed)

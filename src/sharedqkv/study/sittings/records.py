@@ -1,0 +1,228 @@
+"""What was run, in this sitting and before: what is kept of it, and what follows from it."""
+
+import dataclasses
+import json
+import math
+import os
+import shutil
+import sys
+import tarfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sharedqkv import schema
+from sharedqkv.data.manifest import MANIFEST
+from sharedqkv.study.sittings.plan import Cell, Plan
+from sharedqkv.study.sittings.whole_cell import FINETUNED
+from sharedqkv.tasks.cells import Cell as TaskCell
+from sharedqkv.tasks.cells import read_json, read_predictions, write_json, write_predictions
+from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.training.recipe import PretrainRecipe
+from sharedqkv.training.run_folder import RunFolder, environment, now
+
+_KEPT = ("run.json", "metrics.jsonl", "model/config.json")
+"""Of a pre-training run; the rest is let go with the work folder."""
+_KEPT_OF_TASKS = ("run.json", "cells", "predictions", "search", "robustness")
+_JUDGED_SHARE = 0.2
+"""The last part of a search run, by whose training loss it is judged."""
+_MAY_DIFFER = ("data", "output", "workers")
+_FOUND_BY_SEARCH = ("learning_rate", "search")
+
+
+class Records:
+    def __init__(self, plan: Plan, folder: Path):
+        self.plan = plan
+        self.folder = folder
+
+    def run(self, cell: Cell) -> RunFolder:
+        return RunFolder(self.folder / self.plan.name(cell))
+
+    def tasks_run(self, cell: Cell) -> RunFolder:
+        """The fine-tuning of a cell's model."""
+        return RunFolder(self.folder / self.plan.name(cell, "finetune"))
+
+    def state(self, cell: Cell) -> str:
+        if not self.run(cell).exists():
+            return "pending"
+        state = self.run(cell).info()["state"]
+        if state == "done" and self.plan.goes_on_to_tasks(cell) and not self.tasks_run(cell).exists():
+            return "pending"
+        return state
+
+    def chosen_rate(self, variant: str) -> float | None:
+        """The tried rate with the lowest training loss at the end, on rows not seen before; None until all are tried.
+
+        Held-out text has no say in it. A rate at which training broke down is out.
+        """
+        losses = {}
+        for rate in self.plan.search.learning_rates:
+            cell = Cell(variant, self.plan.search.position, tried_rate=rate)
+            state = self.state(cell)
+            if state == "done":
+                losses[rate] = self._judged_loss(cell)
+            elif state == "failed" and self._broke_down(cell):
+                losses[rate] = math.inf
+            else:
+                return None
+        best = min(losses, key=lambda rate: losses[rate])
+        if losses[best] == math.inf:
+            raise ValueError(f"{variant}: training broke down with every rate: add lower ones to the plan's search")
+        return best
+
+    def _judged_loss(self, cell: Cell) -> float:
+        seen = [record["loss"] for record in self.run(cell).metrics() if "loss" in record]
+        if not seen:
+            raise ValueError(
+                f"{self.run(cell).path} logged no loss: give the study's pretrain fewer logging_steps, or the plan's "
+                "search more tokens"
+            )
+        judged = seen[-max(1, round(_JUDGED_SHARE * len(seen))) :]
+        return sum(judged) / len(judged)
+
+    def recipe(self, cell: Cell, corpus: Path, output: Path) -> PretrainRecipe | None:
+        """None as long as the learning rate is not known."""
+        rate = self.chosen_rate(cell.variant) if cell.tried_rate is None else cell.tried_rate
+        return None if rate is None else self.plan.recipe(cell, rate, corpus, output)
+
+    def task_recipes(self, cell: Cell) -> dict[str, FinetuneRecipe] | None:
+        """An entrant's first cell searches the rates, the others take what it found; None until that is known."""
+        entrant = (cell.variant, cell.position, cell.stage)
+        first = next(c for c in self.plan.cells if (c.variant, c.position, c.stage) == entrant)
+        if cell == first or not any(recipe.search for recipe in self.plan.tasks.values()):
+            return self.plan.tasks
+        return self._kept_task_recipes(first) if self.state(first) == "done" else None
+
+    def _kept_task_recipes(self, cell: Cell) -> dict[str, FinetuneRecipe]:
+        seed, run = self.plan.study.finetune_seeds[0], self.tasks_run(cell).path
+        kept = {task: TaskCell(run, task, seed).record() for task in self.plan.tasks}
+        return {
+            task: schema.build(FinetuneRecipe, record["recipe"], f"{run}: {task}")
+            for task, record in kept.items()
+            if record is not None
+        }
+
+    def is_settled(self, cell: Cell) -> bool:
+        """Whether it need not be run: it is done, or it was tried and broke down. Other settings are an error."""
+        if self.state(cell) == "pending":
+            return False
+        recipe = self.recipe(cell, Path("corpus"), Path("run"))
+        if recipe is not None:
+            self._refuse_other_settings(self.run(cell), self.run(cell).info()["recipe"], recipe.to_dict(), _MAY_DIFFER)
+        if self.plan.goes_on_to_tasks(cell):
+            for task, before in self._kept_task_recipes(cell).items():
+                asked = self.plan.tasks[task].to_dict()
+                self._refuse_other_settings(self.tasks_run(cell), before.to_dict(), asked, _FOUND_BY_SEARCH)
+        return self.state(cell) == "done" or self._broke_down(cell)
+
+    def _refuse_other_settings(
+        self, run: RunFolder, before: Mapping[str, Any], asked: Mapping[str, Any], may_differ: Iterable[str]
+    ) -> None:
+        before, asked = (json.loads(json.dumps(settings)) for settings in (before, asked))  # tuples as lists
+        changed = [
+            f"{key} was {before[key]!r}, is {value!r}"
+            for key, value in asked.items()
+            if key in before and key not in may_differ and before[key] != value
+        ]
+        if changed:
+            raise ValueError(
+                f"{run.path} was run with other settings: {'; '.join(changed)}. Choose another folder for the "
+                "records, or the settings of before"
+            )
+
+    def _broke_down(self, cell: Cell) -> bool:
+        return "NonFiniteLoss" in (self.run(cell).info().get("error") or "")
+
+    def keep(self, cell: Cell, made: Path) -> None:
+        """Of a run that ended, however it did."""
+        for name in _KEPT:
+            _copy(made / name, self.run(cell).path / name)
+
+    def keep_tasks(self, cell: Cell, made: Path) -> None:
+        """Of a cell that ended well: one whose scores are there counts as done."""
+        for name in _KEPT_OF_TASKS:
+            _copy(made / FINETUNED / name, self.tasks_run(cell).path / name)
+        for file in sorted((self.tasks_run(cell).path / "robustness").rglob("*.jsonl")):
+            # A million of them in a cell: what decides is kept, the scores it was decided by are not.
+            write_predictions(file, [{k: v for k, v in r.items() if k != "scores"} for r in read_predictions(file)])
+
+    def note(self, **line: Any) -> None:
+        """A line for each cell of a sitting: a speed counts only where nothing ran beside it."""
+        with open(self._notes, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def longest_s(self, stage: str, side_by_side: int) -> float | None:
+        """What a cell took at most, with as many side by side."""
+        lines = self._notes.read_text(encoding="utf-8").splitlines() if self._notes.exists() else []
+        seconds = [
+            note["seconds"]
+            for note in map(json.loads, lines)
+            if note["cell"].startswith(f"{stage}/") and note["side_by_side"] == side_by_side and not note["exit_code"]
+        ]
+        return max(seconds, default=None)
+
+    @property
+    def _notes(self) -> Path:
+        return self.folder / "sittings.jsonl"
+
+    def keep_manifest(self, corpus: Path) -> None:
+        if not (corpus / MANIFEST).exists():
+            raise FileNotFoundError(f"{corpus} has no {MANIFEST}: make it with `sharedqkv prepare`")
+        text = (corpus / MANIFEST).read_text(encoding="utf-8")
+        kept = self.folder / "corpus_manifest.json"
+        if kept.exists() and kept.read_text(encoding="utf-8") != text:
+            raise ValueError(f"{corpus} is not the text that {self.folder} was made with: its {MANIFEST} differs")
+        self.folder.mkdir(parents=True, exist_ok=True)
+        kept.write_text(text, encoding="utf-8")
+
+    def write_study(self) -> None:
+        """study.json, from which `sharedqkv report` starts."""
+        study, robust = self.plan.study, self.plan.study.robust
+        stages = ["pretrain", *(["finetune"] if self.plan.tasks else []), *(["robust"] if robust else [])]
+        cells = {
+            self.plan.name(cell, stage): {"state": self.state(cell), "seconds": None, "error": None}
+            for stage in stages
+            for cell in self.plan.cells
+            if cell.tried_rate is None
+        }
+        undone = any(cell["state"] != "done" for cell in cells.values())
+        before = read_json(self.folder / "study.json") or {}
+        content = {
+            "name": study.name,
+            "title": study.file.title,
+            "description": study.file.description,
+            "state": "running" if undone else "done",
+            "study": dataclasses.asdict(study.file),
+            "study_yaml": study.text,
+            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "environment": environment(),
+            "started": before.get("started", now()),
+            "ended": None if undone else now(),
+            "baseline": study.entrants[0].name,
+            "entrants": [dataclasses.asdict(entrant) for entrant in study.entrants],
+            "tasks": list(self.plan.tasks),
+            "noises": list(robust.noises) if robust else [],
+            "severities": list(robust.severities) if robust else [],
+            "noise_seeds": list(robust.seeds) if robust else [],
+            "domains": list(robust.domains) if robust else [],
+            "cells": cells,
+        }
+        write_json(self.folder / "study.json", content)
+
+    def pack(self, archive: Path, cells: Iterable[Cell]) -> None:
+        """These cells and what is told of all; unpacked over the records of before, it completes them."""
+        unfinished = archive.with_name(f".{archive.name}")
+        told = [self.folder / name for name in ("study.json", "corpus_manifest.json")] + [self._notes]
+        runs = [run.path for cell in cells for run in (self.run(cell), self.tasks_run(cell))]
+        with tarfile.open(unfinished, "w:xz", preset=1) as tar:
+            for path in (path for path in [*told, *runs] if path.exists()):
+                tar.add(path, arcname=f"{self.folder.name}/{path.relative_to(self.folder)}")
+        os.replace(unfinished, archive)
+
+
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if source.is_dir():
+        shutil.copytree(source, target, dirs_exist_ok=True)
+    elif source.exists():
+        shutil.copyfile(source, target)

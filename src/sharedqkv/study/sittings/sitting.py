@@ -1,0 +1,185 @@
+"""One sitting: as many cells as fit into the time, each in a process of its own."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import yaml
+
+from sharedqkv.study.sittings.plan import Cell, Plan
+from sharedqkv.study.sittings.records import Records
+from sharedqkv.study.sittings.whole_cell import CONSOLE, FINETUNED, SECONDS, WholeCell, plain, robust_arguments
+from sharedqkv.tasks.cells import read_json
+from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.training.recipe import PretrainRecipe
+from sharedqkv.training.run_folder import RunFolder, now
+
+START_S = 45.0
+"""First guess: what a cell takes besides its steps (imports, compilation, evaluation, saving), on one H200."""
+TOKENS_PER_S = 1.8e6
+"""First guess: the speed of `medium` there."""
+TASKS_S = 270.0
+"""First guess: five small tasks with five seeds, noise and domains, there."""
+STAGES = ("search", "pretrain")
+FINETUNINGS_AT_ONCE = 12
+"""Where there are as many cores; each waits for Python most of the time."""
+_LET_GO = ("checkpoints", "model", FINETUNED, "parts")
+
+
+@dataclass(frozen=True)
+class Commands:
+    """Of a cell that is only pre-trained, and of one that goes on to the tasks; a file follows each."""
+
+    pretrain: tuple[str, ...] = (*CONSOLE, "pretrain")
+    whole_cell: tuple[str, ...] = (sys.executable, "-m", "sharedqkv.study.sittings.whole_cell")
+
+
+@dataclass
+class _Running:
+    cell: Cell
+    process: subprocess.Popen[bytes]
+    began: float
+    output: Path
+
+
+@dataclass
+class Sitting:
+    records: Records
+    corpus: Path
+    work: Path
+    seconds: float
+    side_by_side: int = 1
+    archive: Path | None = None
+    """Of what came to the records; rewritten after every cell, so that only what is running can be lost."""
+    keep_models: bool = False
+    task_data: Path | None = None
+    """Folder of the tasks, or None for the hub."""
+    say: Callable[[str], None] = print
+    commands: Commands = Commands()
+
+    def __post_init__(self) -> None:
+        if self.seconds <= 0 or self.side_by_side < 1:
+            raise ValueError("seconds must be positive, and side_by_side at least 1")
+        if self.task_data is not None and not self.task_data.is_dir():
+            raise FileNotFoundError(f"{self.task_data}: no such folder of tasks")
+        self.deadline = time.monotonic() + self.seconds
+        self.running: list[_Running] = []
+        self.failed: set[Cell] = set()
+        self.ended: list[Cell] = []
+
+    def run(self) -> None:
+        self.records.keep_manifest(self.corpus)
+        cells = [cell for cell in self.records.plan.cells if not self.records.is_settled(cell)]
+        try:
+            while time.monotonic() < self.deadline:
+                self._collect()
+                while len(self.running) < self.side_by_side and (found := self._next(cells)) is not None:
+                    self._start(*found)
+                if not self.running:
+                    break
+                time.sleep(0.2)
+        finally:
+            for cut in self.running:
+                os.killpg(cut.process.pid, signal.SIGKILL)  # a whole cell has children
+                cut.process.wait()
+                self.say(f"{self._name(cut.cell)}: stopped before its end")
+            self._save()
+        left = [cell for cell in self.records.plan.cells if self.records.state(cell) != "done"]
+        self.say(f"{len(self.records.plan.cells) - len(left)} of {len(self.records.plan.cells)} cells are done")
+
+    def expected_s(self, stage: str) -> float:
+        """As long as its like took, or a guess."""
+        measured = self.records.longest_s(stage, self.side_by_side)
+        return guessed_s(self.records.plan, stage, self.side_by_side) if measured is None else measured
+
+    def _next(self, cells: list[Cell]) -> tuple[Cell, PretrainRecipe, dict[str, FinetuneRecipe]] | None:
+        """The most important cell that can be run now and ends in time."""
+        left_s = self.deadline - time.monotonic()
+        fits = {stage: self.expected_s(stage) <= left_s for stage in STAGES}
+        for cell in cells:
+            if cell in self.failed or self.records.state(cell) == "done" or cell in [r.cell for r in self.running]:
+                continue
+            if not fits[cell.stage]:
+                continue
+            recipe = self.records.recipe(cell, self.corpus, self.work / self._name(cell))
+            tasks = self.records.task_recipes(cell) if self.records.plan.goes_on_to_tasks(cell) else {}
+            if recipe is not None and tasks is not None:
+                return cell, recipe, tasks
+        return None
+
+    def _start(self, cell: Cell, recipe: PretrainRecipe, tasks: dict[str, FinetuneRecipe]) -> None:
+        output = Path(recipe.output)
+        shutil.rmtree(output, ignore_errors=True)
+        output.mkdir(parents=True)
+        file = output / "recipe.yaml"
+        file.write_text(yaml.safe_dump(plain(recipe)), encoding="utf-8")
+        command = [*self.commands.pretrain, str(file)]
+        if tasks:
+            command = [*self.commands.whole_cell, str(self._write_whole_cell(output, tasks))]
+        with open(output / "log.txt", "wb") as log:
+            # Compilers of cells side by side share the cores; a bar that moves every 0.1 s makes a long log.
+            compilers = max(1, (os.cpu_count() or 1) // self.side_by_side)
+            variables = {"TORCHINDUCTOR_COMPILE_THREADS": str(compilers), "TQDM_MININTERVAL": "10"}
+            process = subprocess.Popen(
+                command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables}, start_new_session=True
+            )
+        self.running.append(_Running(cell, process, time.monotonic(), output))
+
+    def _write_whole_cell(self, output: Path, tasks: dict[str, FinetuneRecipe]) -> Path:
+        study = self.records.plan.study
+        cell = WholeCell(
+            output=str(output),
+            tasks={task: plain(recipe) for task, recipe in tasks.items()},
+            seeds=tuple(study.finetune_seeds),
+            side_by_side=max(1, min(FINETUNINGS_AT_ONCE, os.cpu_count() or 1) // self.side_by_side),
+            data=str(self.task_data) if self.task_data else None,
+            robust=robust_arguments(study.robust, tasks) if study.robust else (),
+        )
+        fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
+        file = output / "cell.yaml"
+        file.write_text(yaml.safe_dump(fields), encoding="utf-8")
+        return file
+
+    def _collect(self) -> None:
+        for ended in [running for running in self.running if running.process.poll() is not None]:
+            self.running.remove(ended)
+            self.ended.append(ended.cell)
+            seconds = time.monotonic() - ended.began
+            name, run = self._name(ended.cell), RunFolder(ended.output)
+            self.records.keep(ended.cell, ended.output)
+            if ended.process.returncode:
+                self.failed.add(ended.cell)
+                log = (ended.output / "log.txt").read_text(encoding="utf-8", errors="replace")
+                self.say(f"{name}: failed after {seconds:.0f} s\n{log[-1500:]}")
+            else:
+                if self.records.plan.goes_on_to_tasks(ended.cell):
+                    self.records.keep_tasks(ended.cell, ended.output)
+                self.say(f"{name}: {seconds:.0f} s, held-out loss {run.info()['eval_loss']:.4f}")
+            note = {"cell": name, "ended": now(), "seconds": round(seconds, 1), "side_by_side": self.side_by_side}
+            stages = read_json(ended.output / SECONDS) or {}
+            self.records.note(**note, **({"stages": stages} if stages else {}), exit_code=ended.process.returncode)
+            if not self.keep_models:
+                for folder in _LET_GO:
+                    shutil.rmtree(ended.output / folder, ignore_errors=True)
+            self._save()
+
+    def _save(self) -> None:
+        self.records.write_study()
+        if self.archive is not None:
+            self.records.pack(self.archive, self.ended)
+
+    def _name(self, cell: Cell) -> str:
+        return self.records.plan.name(cell)
+
+
+def guessed_s(plan: Plan, stage: str, side_by_side: int = 1) -> float:
+    """Cells side by side share the device, not their start."""
+    tokens = plan.search.max_tokens if stage == "search" else plan.study.pretrain["max_tokens"]
+    on_tasks = TASKS_S if plan.tasks and stage == "pretrain" else 0.0
+    return START_S + side_by_side * (tokens / TOKENS_PER_S + on_tasks)

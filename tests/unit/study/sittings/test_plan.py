@@ -1,0 +1,84 @@
+"""Order, settings of a search run, wrong plans."""
+
+from pathlib import Path
+
+import pytest
+
+from sharedqkv.study.sittings import Cell, load_plan
+from sharedqkv.training.schedule import rate_factor
+
+EVIDENCE = Path(__file__).parents[4] / "benchmarks" / "evidence"
+
+
+def test_a_search_comes_before_the_first_run_and_nothing_comes_twice(plan):
+    assert [plan.name(cell) for cell in plan.cells] == [
+        "search/standard-rotary/0.001",
+        "search/shared-rotary/0.001",
+        "search/standard-rotary/0.002",
+        "search/shared-rotary/0.002",
+        "pretrain/standard-rotary/0",
+        "pretrain/shared-rotary/0",
+        "pretrain/shared-rotary/1",
+        "pretrain/shared-absolute/1",
+    ]
+
+
+def test_a_search_run_is_the_beginning_of_the_whole_run(plan):
+    whole = plan.recipe(Cell("shared", "rotary"), 1e-3, Path("c"), Path("r"))
+    part = plan.recipe(Cell("shared", "rotary", tried_rate=1e-3), 1e-3, Path("c"), Path("r"))
+    for tokens in (100, 399, 401, 999):
+        rates = [
+            rate_factor(tokens / recipe.max_tokens, recipe.schedule, recipe.warmup, recipe.decay)
+            for recipe in (whole, part)
+        ]
+        assert rates[0] == pytest.approx(rates[1])
+    different = {key for key, value in whole.to_dict().items() if part.to_dict()[key] != value}
+    assert different == {"max_tokens", "warmup", "schedule"}
+
+
+def test_a_task_may_have_settings_of_its_own(plan_with_tasks):
+    tasks = plan_with_tasks.tasks
+    assert (tasks["acceptability"].epochs, tasks["sst2"].epochs) == (4, 2)
+    assert (len(tasks["acceptability"].candidates()), len(tasks["sst2"].candidates())) == (2, 1)
+    assert plan_with_tasks.goes_on_to_tasks(Cell("shared", "rotary"))
+    assert not plan_with_tasks.goes_on_to_tasks(Cell("shared", "rotary", tried_rate=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("[shared]", "[narrow]", r"narrow \(rotary\) is not in the study, which has standard"),
+        ("position:", "positon:", "search: unknown key 'positon'. Did you mean 'position'"),
+        ("seeds: [1]", "seeds: 1", "order: seeds must be a list, not 1"),
+        ("study.yaml", "quick", "quick must give its budget as max_tokens"),
+        ("{sst2: ", "{rte: ", "tasks: rte is not in the study, which has acceptability, sst2"),
+        ("epochs: 2", "epoch: 2", "tasks: sst2: unknown key 'epoch'. Did you mean 'epochs'"),
+    ],
+)
+def test_a_wrong_plan_is_told(plan_with_tasks, tmp_path, old, new, message):
+    file = tmp_path / "plan.yaml"
+    file.write_text(file.read_text().replace(old, new))
+    with pytest.raises(ValueError, match=message):
+        load_plan(file)
+
+
+@pytest.mark.parametrize("name", ["medium_sittings.yaml", "medium_level2.yaml"])
+def test_the_plans_of_the_evidence_are_sound(name):
+    plan = load_plan(EVIDENCE / name)
+    names = [plan.name(cell) for cell in plan.cells]
+    assert len(set(names)) == len(names)
+    positions = {entrant.position_embedding_type for entrant in plan.study.entrants}
+    for variant in ("shared", "narrow", "symmetric", "grouped:num_query_heads=7"):
+        for position in positions:
+            seeds = {cell.seed for cell in plan.cells if (cell.variant, cell.position) == (variant, position)}
+            assert seeds >= {0, 1, 2}
+    assert all(
+        plan.study.recipe(entrant, 0, Path("c"), Path("r")).max_tokens >= 100e6 for entrant in plan.study.entrants
+    )
+
+
+def test_both_levels_pre_train_alike():
+    one, two = (load_plan(EVIDENCE / name) for name in ("medium_sittings.yaml", "medium_level2.yaml"))
+    assert one.search == two.search
+    recipes = [plan.recipe(Cell("shared", "rotary", 1), 1e-3, Path("c"), Path("r")) for plan in (one, two)]
+    assert recipes[0] == recipes[1]

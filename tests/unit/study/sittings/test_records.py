@@ -1,0 +1,125 @@
+"""Choice of the learning rates, what counts as done, what is kept and refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sharedqkv.study.sittings import Cell, Records
+from sharedqkv.study.sittings.whole_cell import FINETUNED
+from sharedqkv.tasks.cells import Cell as TaskCell
+from sharedqkv.tasks.cells import read_predictions, write_json, write_predictions
+
+FIRST, SECOND = Cell("shared", "rotary", 0), Cell("shared", "rotary", 1)
+
+
+def test_the_rate_is_chosen_by_the_end_of_the_training_loss(records, add_search_run):
+    add_search_run(records, "shared", 1e-3, [1.0] * 8 + [3.0, 3.0])
+    assert records.chosen_rate("shared") is None
+    add_search_run(records, "shared", 2e-3, [9.0] * 8 + [2.9, 2.9])
+    assert records.chosen_rate("shared") == 2e-3
+    assert records.recipe(Cell("shared", "absolute", 1), Path("c"), Path("r")).learning_rate == 2e-3
+    assert records.recipe(Cell("standard", "rotary"), Path("c"), Path("r")) is None
+
+
+def test_a_rate_at_which_training_broke_down_is_out(records, add_search_run):
+    add_search_run(records, "shared", 1e-3, [3.0])
+    add_search_run(records, "shared", 2e-3, [2.0], "failed", "NonFiniteLossError: the loss is nan")
+    assert records.chosen_rate("shared") == 1e-3
+    add_search_run(records, "standard", 1e-3, [2.0], "failed", "NonFiniteLossError: the loss is nan")
+    add_search_run(records, "standard", 2e-3, [2.0], "failed", "NonFiniteLossError: the loss is nan")
+    with pytest.raises(ValueError, match="standard: training broke down with every rate: add lower ones"):
+        records.chosen_rate("standard")
+
+
+def test_a_search_run_without_a_logged_loss_is_told(records, add_search_run):
+    add_search_run(records, "shared", 1e-3, [])
+    with pytest.raises(ValueError, match=r"search/shared-rotary/0.001 logged no loss: .*fewer logging_steps"):
+        records.chosen_rate("shared")
+
+
+def test_a_cell_that_failed_for_another_reason_is_run_again(records, add_search_run):
+    add_search_run(records, "shared", 1e-3, [3.0], "failed", "OSError: disk full")
+    assert not records.is_settled(Cell("shared", "rotary", tried_rate=1e-3))
+
+
+def test_records_of_other_settings_are_an_error(records, plan, add_search_run):
+    add_search_run(records, "shared", 1e-3, [3.0])
+    cell = Cell("shared", "rotary", tried_rate=1e-3)
+    assert records.is_settled(cell)
+    plan.study.pretrain["rows_per_step"] = 64
+    with pytest.raises(ValueError, match=r"other settings: rows_per_step was 32, is 64"):
+        records.is_settled(cell)
+
+
+@pytest.fixture
+def with_tasks(plan_with_tasks, tmp_path, add_search_run):
+    """Records in which the rates of shared's pre-training are known."""
+    records = Records(plan_with_tasks, tmp_path / "records")
+    for rate in (1e-3, 2e-3):
+        add_search_run(records, "shared", rate, [3.0])
+    return records
+
+
+def made_cell(records, folder, cell, learning_rate=1e-4):
+    """What a whole cell leaves in the work folder."""
+    recipe = json.loads(json.dumps(records.recipe(cell, Path("c"), Path("r")).to_dict()))
+    write_json(folder / "run.json", {"state": "done", "recipe": recipe})
+    run = folder / FINETUNED
+    write_json(run / "run.json", {"state": "done"})
+    for task, asked in records.plan.tasks.items():
+        chosen = {**asked.to_dict(), "learning_rate": learning_rate, "search": {}}
+        write_json(TaskCell(run, task, 3).record_file, {"recipe": chosen})
+    answer = {"id": 1, "label": 0, "prediction": 1, "scores": [0.25, 0.75], "severity": 1}
+    write_predictions(run / "robustness" / "sst2" / "keyboard" / "0" / "3.jsonl", [answer])
+    (run / "models").mkdir()
+    (run / "models" / "weights").write_text("large")
+    return folder
+
+
+def test_a_cell_is_done_when_its_scores_are_there(with_tasks, tmp_path):
+    made = made_cell(with_tasks, tmp_path / "made", FIRST)
+    with_tasks.keep(FIRST, made)
+    assert with_tasks.state(FIRST) == "pending"
+    assert not with_tasks.is_settled(FIRST)
+    with_tasks.keep_tasks(FIRST, made)
+    assert with_tasks.is_settled(FIRST)
+
+
+def test_predictions_are_kept_without_scores_and_weights_are_not_kept(with_tasks, tmp_path):
+    with_tasks.keep_tasks(FIRST, made_cell(with_tasks, tmp_path / "made", FIRST))
+    kept = with_tasks.tasks_run(FIRST).path
+    assert kept == tmp_path / "records" / "finetune" / "shared-rotary" / "0"
+    (record,) = read_predictions(kept / "robustness" / "sst2" / "keyboard" / "0" / "3.jsonl")
+    assert record == {"id": 1, "label": 0, "prediction": 1, "severity": 1}
+    assert not (kept / "models").exists()
+
+
+def test_an_entrants_first_cell_finds_the_rates_of_all(with_tasks, tmp_path):
+    assert with_tasks.task_recipes(FIRST)["acceptability"].search
+    assert with_tasks.task_recipes(SECOND) is None
+    made = made_cell(with_tasks, tmp_path / "made", FIRST, learning_rate=7e-5)
+    with_tasks.keep(FIRST, made)
+    with_tasks.keep_tasks(FIRST, made)
+    found = with_tasks.task_recipes(SECOND)
+    assert {task: (recipe.learning_rate, recipe.search) for task, recipe in found.items()} == {
+        "acceptability": (7e-5, {}),
+        "sst2": (7e-5, {}),
+    }
+
+
+def test_other_settings_of_the_tasks_are_an_error(with_tasks, tmp_path):
+    made = made_cell(with_tasks, tmp_path / "made", FIRST)
+    file = TaskCell(made / FINETUNED, "sst2", 3).record_file
+    write_json(file, {"recipe": {**json.loads(file.read_text())["recipe"], "epochs": 9.0}})
+    with_tasks.keep(FIRST, made)
+    with_tasks.keep_tasks(FIRST, made)
+    with pytest.raises(ValueError, match=r"finetune/shared-rotary/0 was run with other settings: epochs was 9.0, is 2"):
+        with_tasks.is_settled(FIRST)
+
+
+def test_the_study_names_all_stages(with_tasks):
+    with_tasks.write_study()
+    info = json.loads((with_tasks.folder / "study.json").read_text())
+    assert (info["tasks"], info["noises"], info["severities"]) == (["acceptability", "sst2"], ["keyboard"], [1, 5])
+    assert {name.split("/")[0] for name in info["cells"]} == {"pretrain", "finetune", "robust"}

@@ -1,0 +1,180 @@
+"""What fits into the time, what is kept, what is said; a real cell from plan to report."""
+
+import json
+import sys
+import tarfile
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+
+from sharedqkv.evidence.report.collect import read_study
+from sharedqkv.evidence.report.measures import measure
+from sharedqkv.study.sittings import Cell, Records, Sitting, guessed_s, load_plan
+from sharedqkv.study.sittings.sitting import Commands
+from sharedqkv.training.run_folder import RunFolder
+
+
+def test_a_whole_sitting_keeps_records_and_lets_weights_go(sitting, records, tmp_path):
+    made = sitting(side_by_side=4)
+    made.run()
+    for rate in (1e-3, 2e-3):
+        tried = records.run(Cell("shared", "rotary", tried_rate=rate)).info()["recipe"]
+        assert tried["learning_rate"] == rate
+    assert records.chosen_rate("shared") == 2e-3
+    assert records.run(Cell("shared", "rotary")).info()["recipe"]["learning_rate"] == 2e-3
+    assert not list(tmp_path.glob("**/*.safetensors"))
+    assert made.failed == {Cell("shared", "rotary", 1), Cell("shared", "absolute", 1)}
+    assert any("failed" in line and "no luck" in line for line in made.said)
+    assert made.said[-1] == "6 of 8 cells are done"
+    with tarfile.open(tmp_path / "records.tar.xz") as tar:
+        names = tar.getnames()
+    assert "records/pretrain/standard-rotary/0/run.json" in names
+    lines = [json.loads(line) for line in (records.folder / "sittings.jsonl").read_text().splitlines()]
+    assert len(lines) == 8
+    assert {line["side_by_side"] for line in lines} == {4}
+
+
+def test_the_report_reads_the_records(sitting, records):
+    sitting().run()
+    study = read_study(records.folder)
+    assert {name: [run.final_loss for run in runs] for name, runs in study.pretraining.items()} == {
+        "standard, rotary": [2.0],
+        "shared, rotary": [2.0],
+    }
+    assert not study.problems
+
+
+def test_what_was_run_before_is_not_run_again(sitting, records):
+    sitting().run()
+    again = sitting()
+    again.run()
+    assert all("failed" in line for line in again.said[:-1])  # those two are tried once more, and nothing else
+
+
+def test_what_does_not_fit_is_left_for_the_next_sitting(sitting, records):
+    records.folder.mkdir()
+    records.note(cell="pretrain/standard-rotary/7", seconds=1000.0, side_by_side=1, exit_code=0)
+    records.note(cell="search/standard-rotary/0.1", seconds=1000.0, side_by_side=2, exit_code=0)
+    records.note(cell="search/standard-rotary/0.1", seconds=1000.0, side_by_side=1, exit_code=1)
+    made = sitting()
+    made.run()
+    assert made.said[-1] == "4 of 8 cells are done"
+    assert records.state(Cell("standard", "rotary")) == "pending"
+
+
+def test_a_cell_that_takes_longer_than_expected_is_stopped(sitting, records, tmp_path):
+    records.folder.mkdir()
+    records.note(cell="search/standard-rotary/0.1", seconds=1.0, side_by_side=1, exit_code=0)
+    made = sitting(seconds=3.0)
+    slow = tmp_path / "slow.py"
+    slow.write_text("import time; time.sleep(60)")
+    made.commands = Commands((sys.executable, str(slow)))
+    made.run()
+    assert made.said[0] == "search/standard-rotary/0.001: stopped before its end"
+    assert made.running[0].process.returncode
+
+
+def test_a_corpus_must_be_there(records):
+    with pytest.raises(FileNotFoundError, match=r"nowhere has no manifest.json: make it with `sharedqkv prepare`"):
+        Sitting(records, Path("nowhere"), Path("w"), 10).run()
+
+
+def test_other_text_is_refused(sitting, tmp_path):
+    sitting().run()
+    other = sitting()
+    (tmp_path / "corpus" / "manifest.json").write_text('{"other": 1}')
+    with pytest.raises(ValueError, match=r"corpus is not the text that .*records was made with"):
+        other.run()
+
+
+def test_time_cannot_be_negative(records):
+    with pytest.raises(ValueError, match="seconds must be positive"):
+        Sitting(records, Path("c"), Path("w"), -1.0)
+
+
+def test_cells_side_by_side_share_the_device(plan):
+    alone, shared = guessed_s(plan, "pretrain"), guessed_s(plan, "pretrain", 3)
+    assert alone < shared < 3 * alone
+
+
+def test_stopping_a_cell_stops_its_children(sitting, records, tmp_path):
+    records.folder.mkdir()
+    records.note(cell="search/standard-rotary/0.1", seconds=1.0, side_by_side=1, exit_code=0)
+    made = sitting(seconds=3.0)
+    parent = tmp_path / "parent.py"
+    child = "import time; time.sleep(6); open(r'{}', 'w')".format(tmp_path / "outlived")
+    parent.write_text(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])")
+    made.commands = Commands((sys.executable, str(parent)))
+    made.run()
+    time.sleep(5)
+    assert not (tmp_path / "outlived").exists()
+
+
+def test_tasks_must_be_there(records):
+    with pytest.raises(FileNotFoundError, match="nowhere: no such folder of tasks"):
+        Sitting(records, Path("c"), Path("w"), 1.0, task_data=Path("nowhere"))
+
+
+@pytest.fixture
+def world(tmp_path):
+    from sharedqkv.data.prepare import PrepareArguments, prepare
+    from sharedqkv.study.world import World, write_world
+
+    write_world(tmp_path / "world", World(0), 60, {"train": 60, "validation": 30, "out_of_domain": 30})
+    texts = [(str(tmp_path / "world" / "corpus" / f"{split}.jsonl"),) for split in ("train", "validation")]
+    corpus = str(tmp_path / "corpus")
+    prepare(PrepareArguments(corpus, texts[0], texts[1], train_vocab_size=300, length=32, processes=1))
+    return tmp_path / "world"
+
+
+@pytest.mark.slow
+def test_a_real_cell_from_plan_to_report(world, tmp_path):
+    """Through the commands themselves: pre-training, two fine-tunings, noise and another domain."""
+    from sharedqkv.evidence.report import build_report
+
+    (tmp_path / "study.yaml").write_text(
+        textwrap.dedent(
+            """\
+            title: One cell
+            variants: [standard]
+            positions: [rotary]
+            corpus: {world: 60, train_vocab_size: 300, length: 32}
+            pretrain:
+              recipe: tiny_cpu
+              max_tokens: 1280
+              rows_per_step: 8
+              rows_per_device: 8
+              logging_steps: 1
+              model: {hidden_size: 32, intermediate_size: 32}
+            finetune:
+              tasks: [acceptability]
+              seeds: 2
+              epochs: 1
+              max_length: 32
+              search: {learning_rate: [1.0e-4, 1.0e-3]}
+            robust: {noise: keyboard, severity: [5], domains: acceptability_out_of_domain}
+            """
+        )
+    )
+    (tmp_path / "plan.yaml").write_text(
+        "study: study.yaml\nsearch: {learning_rates: [1.0e-3], max_tokens: 512, position: rotary}\n"
+        "order: [{variants: [standard], positions: [rotary], seeds: [0]}]\n"
+    )
+    records = Records(load_plan(tmp_path / "plan.yaml"), tmp_path / "records")
+    said = []
+    sitting = Sitting(records, tmp_path / "corpus", tmp_path / "work", seconds=900, task_data=world / "tasks")
+    sitting.say = said.append
+    sitting.run()
+    assert said[-1] == "2 of 2 cells are done", said
+    run = RunFolder(tmp_path / "records" / "pretrain" / "standard" / "0")
+    assert (run.info()["step"], run.info()["state"]) == (5, "done")
+    tried = RunFolder(tmp_path / "records" / "search" / "standard" / "0.001")
+    losses = [[record["loss"] for record in r.metrics() if "loss" in record] for r in (run, tried)]
+    assert losses[1] == losses[0][: len(losses[1])]  # the beginning of the run: same rows and masks
+    measures = measure(read_study(records.folder))
+    assert measures.quality.scores["acceptability"]["standard"].seeds == ((0, 0), (0, 1))
+    assert [domain.domain for domain in measures.robustness.analysis.domains] == ["acceptability_out_of_domain"]
+    assert not list(tmp_path.glob("**/*.safetensors"))
+    assert "keyboard" in (build_report(records.folder).parent / "report.md").read_text()
