@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 import sharedqkv_console
-from sharedqkv.evidence.report.measures import RIVALS
+from sharedqkv.evidence.report.questions import RIVALS
 from sharedqkv.evidence.statistics import smallest_p
 from sharedqkv.study.plan import SHIPPED, load_study, shipped_studies
 
@@ -61,7 +61,7 @@ def test_it_can_be_planned_without_any_data(name, tmp_path, monkeypatch, capsys)
 
 @pytest.mark.parametrize("name", [name for name in shipped_studies() if name != "quick"])
 def test_its_seeds_suffice_for_a_verdict_on_every_average(name):
-    """`shared` against the baseline alone, and all other averages together, as the report tests them."""
+    """`shared` against the baseline alone, and all other averages together: no family of the report is larger."""
     study = load_study(name)
     seeds, others = len(study.seeds), len(study.entrants) - 2
     assert smallest_p(seeds, seeds, paired=False) * (others + len(RIVALS)) <= 0.05

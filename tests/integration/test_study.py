@@ -96,7 +96,7 @@ def test_a_failed_cell_is_told_and_the_report_still_made(whole, tmp_path, capsys
     assert run(write_study(tmp_path), out, "--jobs", "1") == 1
     captured = capsys.readouterr()
     assert "failed: finetune/shared/1: entailment" in captured.err
-    assert "failed: robust/shared/1: needs finetune/shared/1" in captured.err
+    assert "1 failed, 1 left out that need those" in captured.out
     assert "no split train of entailment" in report(out)
 
 

@@ -10,6 +10,8 @@ from sharedqkv.evidence.report.measures import Measures
 MINUS = "−"
 _JOINED = "\N{NO-BREAK SPACE}"
 """Between a number and its unit."""
+_LEARNED = 0.005
+_SOLVED = 0.001
 _MOST_NAMES = 6
 """In a sentence."""
 
@@ -120,7 +122,22 @@ def _ranking(measures: Measures) -> str:
     first = "" if len(ranked) <= _MOST_NAMES else f"the first {_MOST_NAMES} of {len(ranked)}, "
     text = f"{what}, in points, {first}best first: {', '.join(ranked[:_MOST_NAMES])}."
     calls = [_calls_against(baseline, measures) for baseline in measures.study.baselines]
-    return " ".join([text, *filter(None, calls)])
+    return " ".join([text, *_not_learned(measures), *filter(None, calls)])
+
+
+def _not_learned(measures: Measures) -> list[str]:
+    """Where nobody knows more than which answer is the most frequent, or everybody knows all, scores tell nothing."""
+    means = {
+        task: [scores.scores_R.mean() for scores in measures.quality.scores[task].values()]
+        for task in measures.quality.tasks
+    }
+    chance = measures.quality.chance
+    unlearned = [code(task) for task, found in means.items() if max(found) <= chance[task] + _LEARNED]
+    solved = [code(task) for task, found in means.items() if min(found) >= 1 - _SOLVED]
+    return [
+        *([f"On {several(unlearned)} no model is above the best constant answer."] if unlearned else []),
+        *([f"On {several(solved)} all models are at the ceiling and cannot be told apart."] if solved else []),
+    ]
 
 
 def _calls_against(baseline: str, measures: Measures) -> str:

@@ -61,3 +61,20 @@ def test_numbers():
     assert (several(["a"]), several(["a", "b", "c"])) == ("a", "a, b and c")
     assert (counted(1, "seed"), counted(3, "seed")) == ("1 seed", "3 seeds")
     assert p_value(0.0001).split() == ["p", "<", "0.001"]
+
+
+def test_what_nobody_learned_and_what_everybody_knows_is_said(measures):
+    quality = measures.quality
+    task = quality.tasks[0]
+    assert "best constant answer" not in text_of(measures)
+    assert "at the ceiling" not in text_of(measures)
+    best = max(scores.scores_R.mean() for scores in quality.scores[task].values())
+    as_good = dataclasses.replace(quality, chance={**quality.chance, task: best})
+    text = text_of(dataclasses.replace(measures, quality=as_good))
+    assert f"On `{task}` no model is above the best constant answer." in text
+    all_right = {
+        model: dataclasses.replace(scores, scores_R=scores.scores_R * 0 + 1)
+        for model, scores in quality.scores[task].items()
+    }
+    solved = dataclasses.replace(quality, scores={**quality.scores, task: all_right})
+    assert f"On `{task}` all models are at the ceiling" in text_of(dataclasses.replace(measures, quality=solved))

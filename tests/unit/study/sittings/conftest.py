@@ -9,6 +9,7 @@ import pytest
 from sharedqkv.models import SharedQKVConfig
 from sharedqkv.study.sittings import Cell, Records, Sitting, load_plan
 from sharedqkv.study.sittings.sitting import Commands
+from sharedqkv.tasks.registry import get_task
 
 STUDY = """\
 title: A tiny study
@@ -59,6 +60,11 @@ def plan(tmp_path):
 @pytest.fixture
 def plan_with_tasks(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    for task in map(get_task, ("acceptability", "sst2")):
+        for split in (task.train, *task.validation):
+            file = tmp_path / split.config / f"{split.name}.jsonl"
+            file.parent.mkdir(exist_ok=True)
+            file.touch()
     (tmp_path / "study.yaml").write_text(STUDY + TASKS)
     (tmp_path / "plan.yaml").write_text(PLAN + "tasks: {sst2: {epochs: 2, search: {}}}\n")
     return load_plan(tmp_path / "plan.yaml")
