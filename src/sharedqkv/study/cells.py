@@ -17,7 +17,8 @@ from typing import Any, Literal
 import torch
 
 from sharedqkv.data.manifest import MANIFEST
-from sharedqkv.study.definition import Entrant, Study
+from sharedqkv.evidence.report.collect import Entrant
+from sharedqkv.study.definition import Study
 from sharedqkv.tasks.cells import read_json, write_json
 from sharedqkv.training.run_folder import RunFolder
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from sharedqkv import schema
 from sharedqkv.data.prepare import PrepareArguments
+from sharedqkv.evidence.report.collect import Entrant
 from sharedqkv.models import SharedQKVConfig
 from sharedqkv.robustness.grid import Plan
 from sharedqkv.tasks.recipe import FinetuneRecipe
@@ -45,20 +46,6 @@ class StudyFile:
 
     def __post_init__(self) -> None:
         _at_least_one(self, "threads", "gpus_per_run")
-
-
-@dataclass(frozen=True)
-class Entrant:
-    """One of those that are compared."""
-
-    name: str
-    slug: str
-    """Its folder."""
-    variant: str
-    attention_options: dict[str, Any]
-    position_embedding_type: str
-    model: dict[str, Any]
-    """Other fields of the configuration."""
 
 
 @dataclass(frozen=True)

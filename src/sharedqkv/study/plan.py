@@ -15,12 +15,13 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from sharedqkv import schema
 from sharedqkv.data.prepare import PrepareArguments
 from sharedqkv.data.sources import NAMED_CORPORA, resolve_source
+from sharedqkv.evidence.report.collect import Entrant
 from sharedqkv.models import SharedQKVConfig
 from sharedqkv.models.specs import parse_spec
 from sharedqkv.robustness.conditions import parse_noises, parse_severities
 from sharedqkv.robustness.domains import DOMAINS, parse_domains
 from sharedqkv.robustness.grid import Plan
-from sharedqkv.study.definition import Bench, Entrant, Study, StudyFile, WorldSizes
+from sharedqkv.study.definition import Bench, Study, StudyFile, WorldSizes
 from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.finetune import parse_seeds, parse_tasks
 from sharedqkv.tasks.recipe import FinetuneRecipe, load_recipes_from

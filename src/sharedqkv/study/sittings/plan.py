@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from sharedqkv import schema
-from sharedqkv.study.plan import Entrant, Study, load_study
+from sharedqkv.evidence.report.collect import Entrant
+from sharedqkv.study.plan import Study, load_study
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.training.recipe import PretrainRecipe
 
