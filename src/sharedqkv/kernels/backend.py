@@ -20,7 +20,7 @@ from sharedqkv.kernels.segments import Segments
 log = logging.getLogger(__name__)
 
 FUSED = "fused"
-LONGEST_FASTER_THAN_SDPA = {"symmetric": 2048, "queries apart": 512, "rotary": 256}
+LONGEST_FASTER_THAN_SDPA = {"symmetric": 4096, "queries apart": 512, "rotary": 256}
 """Rows that need no mask, in training, as measured on an H200 (benchmarks/NOTES.md); with one, SDPA is slow at any
 length."""
 
