@@ -10,6 +10,13 @@ Rotation = tuple[Tensor, Tensor]
 
 
 def rotation_for(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
+    # A compiler that sees how angles are made makes them anew for every element of q and k in every layer.
+    hidden = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
+    make = _hidden_rotation if hidden else _rotation
+    return make(positions_BL, head_size, base, dtype)
+
+
+def _rotation(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
     precise = torch.promote_types(dtype, torch.float32)
     exponents = torch.arange(0, head_size, 2, device=positions_BL.device, dtype=precise) / head_size
     angles_BLk = positions_BL[..., None].to(precise) * base**-exponents
@@ -17,11 +24,23 @@ def rotation_for(positions_BL: Tensor, head_size: int, base: float, dtype: torch
     return angles_B1LK.cos().to(dtype), angles_B1LK.sin().to(dtype)
 
 
+_hidden_rotation = torch.library.custom_op("sharedqkv::rotation", _rotation, mutates_args=())
+
+
+@_hidden_rotation.register_fake
+def _(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
+    batch, length = positions_BL.shape
+    cos = positions_BL.new_empty((batch, 1, length, head_size), dtype=dtype)
+    return cos, torch.empty_like(cos)
+
+
 def rotate(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
+    """As the usual `states * cos + cat(-second half, first half) * sin`, but a compiler makes it one pass."""
     # Under autocast the angles are wider than the states; see below.
     cos, sin = (angles.to(states_BHLK.dtype) for angles in rotation)
-    first, second = states_BHLK.chunk(2, dim=-1)
-    return states_BHLK * cos + torch.cat((-second, first), dim=-1) * sin
+    first, second = sin.chunk(2, dim=-1)
+    turned = states_BHLK.unflatten(-1, (2, -1)).flip(-2).flatten(-2)
+    return states_BHLK * cos + turned * torch.cat((-first, second), dim=-1)
 
 
 def plain_queries_keys_values(projected: Projected, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
