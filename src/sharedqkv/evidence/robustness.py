@@ -81,7 +81,7 @@ class DomainScore:
 
 @dataclass(frozen=True)
 class Claim:
-    """That a model is better than the first one."""
+    """That a model is better than its baseline."""
 
     subject: str
     measure: str
@@ -113,7 +113,6 @@ def _what_could_be_told(c: Comparison) -> str:
 @dataclass(frozen=True)
 class Analysis:
     models: list[str]
-    """The first is what the others are compared with."""
     curves: list[Curve]
     domains: list[DomainScore]
     claims: list[Claim]
@@ -124,9 +123,17 @@ class Analysis:
 
 
 def analyse(
-    models: Sequence[FinetunedModel], plan: Plan, alpha: float = 0.05, untried: Mapping[str, str] | None = None
+    models: Sequence[FinetunedModel],
+    plan: Plan,
+    alpha: float = 0.05,
+    untried: Mapping[str, str] | None = None,
+    pairs: Sequence[Sequence[tuple[str, str]]] | None = None,
 ) -> Analysis:
-    """From what `run_grid` has left in the runs; `untried` is what it did not run, with the reasons."""
+    """From what `run_grid` has left in the runs; `untried` is what it did not run, with the reasons.
+
+    `pairs` are a model and its baseline, those that are corrected together in a list of their own; without them every
+    model is compared with the first.
+    """
     tasks, lacking = common_tasks(models, plan.tasks)
     left_out = dict.fromkeys(lacking, "not every run has it")
     analysis = Analysis([model.name for model in models], [], [], [], left_out, alpha)
@@ -149,8 +156,11 @@ def analyse(
             main = [_mean_over(scores, name, same_examples=measure == _KEPT)] if several else scores
             families.setdefault((measure, True), []).extend(main)
             families.setdefault((measure, False), []).extend(scores if several else [])
+    if pairs is None:
+        pairs = [[(model.name, models[0].name) for model in models[1:]]]
     for (measure, is_main), family in families.items():
-        _claim(family, measure, is_main, models, alpha, analysis)
+        for compared in pairs:
+            _claim(family, measure, is_main, models, compared, analysis)
     return analysis
 
 
@@ -317,17 +327,18 @@ def _claim(
     measure: str,
     main: bool,
     models: Sequence[FinetunedModel],
-    alpha: float,
+    pairs: Sequence[tuple[str, str]],
     analysis: Analysis,
 ) -> None:
-    """Every model against the first, where both have scores, with Holm's correction over all of them."""
-    first, pairs = models[0], []
+    """Every model against its baseline, where both have scores, with Holm's correction over all of them."""
+    by_name, made = {model.name: model for model in models}, []
     for mine in scores:
-        for other in models[1:]:
-            if first.name not in mine or other.name not in mine:
+        for model, baseline in pairs:
+            if model not in mine or baseline not in mine:
                 continue
+            paired = may_be_paired(by_name[model], by_name[baseline])
             try:
-                pairs.append(compare_scores(mine[other.name], mine[first.name], may_be_paired(other, first), alpha))
+                made.append(compare_scores(mine[model], mine[baseline], paired, analysis.alpha))
             except ValueError as error:  # one seed against several
-                analysis.left_out[f"{other.name} against {first.name}"] = str(error)
-    analysis.claims.extend(Claim(pair.task, measure, pair, main) for pair in correct_for_family(pairs))
+                analysis.left_out[f"{model} against {baseline}"] = str(error)
+    analysis.claims.extend(Claim(c.task, measure, c, main) for c in correct_for_family(made))

@@ -48,7 +48,8 @@ def run_study(study: Study, output: str, jobs: int, on_event: Listener = lambda 
 def _run(study: Study, folder: Path, jobs: int, on_event: Listener) -> StudyOutcome:
     cells = cells_of(study)
     pending = [cell for cell in cells if not is_finished(cell, study, folder)]
-    book = _Book(study, folder, cells, pending)
+    # Every cell has a GPU to itself; where there is none, all share the CPU.
+    book = _Book(study, folder, cells, pending, side_by_side=1 if visible_gpus() else min(jobs, len(pending)))
     book.write("running")
 
     def listen(event: Event) -> None:
@@ -69,7 +70,7 @@ def _run(study: Study, folder: Path, jobs: int, on_event: Listener) -> StudyOutc
 class _Book:
     """Keeps study.json, from which the report is made."""
 
-    def __init__(self, study: Study, folder: Path, cells: Sequence[Cell], pending: Sequence[Cell]):
+    def __init__(self, study: Study, folder: Path, cells: Sequence[Cell], pending: Sequence[Cell], side_by_side: int):
         self.study = study
         self.folder = folder
         self.failed: dict[str, str] = {}
@@ -82,6 +83,7 @@ class _Book:
         }
         before = read_json(folder / "study.json") or {}
         self.started = before.get("started", now())
+        self.side_by_side = max(1, side_by_side, before.get("side_by_side", 1))
 
     def note(self, event: Event) -> None:
         if event.state == "started":
@@ -119,6 +121,7 @@ class _Book:
                 "noise_seeds": list(plan.seeds) if plan else [],
                 "domains": list(plan.domains) if plan else [],
                 "cells": self.cells,
+                "side_by_side": self.side_by_side,
                 **more,
             },
         )

@@ -318,7 +318,7 @@ def test_without_a_difference_few_studies_claim_any(tmp_path):
     for _ in range(trials):
         analysis = Analysis([], [], [], [], {})
         scores = [{name: _random_scores(name, noise, rng) for name in ("standard", "shared")} for noise in "abcd"]
-        _claim(scores, "score", False, models, 0.05, analysis)
+        _claim(scores, "score", False, models, [("shared", "standard")], analysis)
         called += any(claim.comparison.called for claim in analysis.claims)
     assert 0 < called / trials < 0.05 + 3 * np.sqrt(0.05 * 0.95 / trials)
 
@@ -327,3 +327,15 @@ def _random_scores(model, task, rng, seeds=8):
     scores = 0.8 + 0.02 * rng.normal(size=seeds)
     draws = scores[:, None] + 0.01 * rng.normal(size=(seeds, 20))
     return RunScores(model, task, 500, tuple((0, seed) for seed in range(seeds)), scores, draws)
+
+
+def test_pairs_are_compared_as_asked_and_corrected_by_family(tmp_path):
+    names = ("standard", "shared", "narrow", "tied")
+    runs = [make_run(tmp_path / name, name, spread(0.9, 0.6, LITTLE), seeds=8) for name in names]
+    pairs = [[("shared", "standard"), ("tied", "shared")], [("narrow", "tied"), ("narrow", "nobody")]]
+    claims = analysis_of(runs, pairs=pairs).claims
+    assert [(c.comparison.model_a, c.comparison.model_b, c.comparison.family) for c in claims] == [
+        ("shared", "standard", 2),
+        ("tied", "shared", 2),
+        ("narrow", "tied", 1),
+    ]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from sharedqkv.data.manifest import Manifest
+from sharedqkv.evidence.learning_rates import judged_loss
 from sharedqkv.models import SharedQKVConfig
 from sharedqkv.training.run_folder import RunFolder
 
@@ -85,8 +86,24 @@ class Maps:
 class Corpus:
     length: int
     """Of a row."""
-    unigram_entropy: float
-    """Of the validation text, in nats a token: the loss of whoever knows just how frequent each token is."""
+    unigram_entropy: float | None
+    """Of the validation text, in nats a token: the loss of whoever knows just how frequent each token is.
+
+    None where only the corpus' manifest was kept.
+    """
+
+
+@dataclass(frozen=True)
+class Search:
+    """Of learning rates."""
+
+    learning_rates: list[float]
+    max_tokens: int
+    """Of a run."""
+    position: str
+    """Positions of the models it was done with."""
+    losses: dict[str, dict[float, float | None]]
+    """By name: rate → `judged_loss`."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +119,14 @@ class Study:
     bench: Bench | None
     maps: Maps | None
     corpus: Corpus | None
+    search: Search | None
     problems: dict[str, str]
     """What could not be read, and why."""
+
+    @property
+    def side_by_side(self) -> int:
+        """How many runs shared a device: if it is more than one, their times tell nothing."""
+        return self.info.get("side_by_side", 1)
 
     @property
     def baseline(self) -> Entrant:
@@ -200,6 +223,7 @@ def read_study(folder: Path) -> Study:
         bench=reader.bench(),
         maps=reader.maps(),
         corpus=reader.corpus(),
+        search=reader.search(info["search"]) if "search" in info else None,
         problems=reader.problems,
     )
 
@@ -252,11 +276,27 @@ class _Reader:
 
     def corpus(self) -> Corpus | None:
         if not (self.folder / "corpus" / "manifest.json").exists():
-            return None
+            return self._file("corpus_manifest.json", lambda manifest: Corpus(manifest["length"], None))
         try:
             return _corpus(self.folder / "corpus")
         except (ValueError, OSError) as error:
             self._problem(self.folder / "corpus", error)
+            return None
+
+    def search(self, asked: dict[str, Any]) -> Search:
+        losses = {
+            entrant.name: {rate: self._judged_loss(entrant, rate) for rate in asked["learning_rates"]}
+            for entrant in self.entrants
+            if entrant.position_embedding_type == asked["position"]
+        }
+        return Search(**asked, losses=losses)
+
+    def _judged_loss(self, entrant: Entrant, rate: float) -> float | None:
+        path = self.folder / "search" / entrant.slug / f"{rate:g}"
+        try:
+            return judged_loss(RunFolder(path))
+        except (ValueError, KeyError, OSError) as error:
+            self._problem(path, error)
             return None
 
     def _runs(self, stage: str) -> list[tuple[Entrant, int, Path]]:

@@ -220,7 +220,7 @@ def measure_robustness(study: Study) -> Robustness:
         tasks=tasks,
     )
     try:
-        return Robustness(analyse(models, plan), problems)
+        return Robustness(analyse(models, plan, pairs=against_baseline(study)), problems)
     except (ValueError, OSError) as error:
         return Robustness(None, {**problems, "robustness": study.without_path(str(error))})
 
@@ -235,8 +235,9 @@ def _tried_clean(run: Path, task: str) -> bool:
 class Cost:
     parameters: ParameterCount
     flops_per_token: float
-    """Forward, at the corpus' length."""
+    """Forward, at this length of a row."""
     length: int
+    """The corpus', or where it is not known all that there are positions for."""
 
 
 def measure_costs(study: Study) -> dict[str, Cost]:

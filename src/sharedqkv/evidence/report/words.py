@@ -97,19 +97,36 @@ def summary(measures: Measures) -> list[Paragraph]:
 
 def _what_was_done(measures: Measures) -> str:
     study = measures.study
-    names = several([code(entrant.name) for entrant in study.entrants])
-    if len(study.entrants) > _MOST_NAMES:
-        names = f"{len(study.entrants)} models"
     runs = [run for mine in study.pretraining.values() for run in mine]
     if not runs:
+        names = _names([entrant.name for entrant in study.entrants])
         return f"This study compares {names}. No model has been pre-trained yet."
-    seeds = counted(len({run.seed for run in runs}), "seed")
-    text = f"{names} were pre-trained with {seeds} on {rounded(max(run.tokens for run in runs))} tokens each"
+    tokens = rounded(max(run.tokens for run in runs))
+    text = f"{_who_was_pretrained(study)} with {_seeds_of_each(study)} on {tokens} tokens each"
     if measures.quality.chance:
         text += f" and fine-tuned on {counted(len(measures.quality.chance), 'task')}"
     if len(study.baselines) > 1:
         return f"{text}. Each is compared with {baseline_in_words(study)}."
     return f"{text}. All are compared with {baseline_in_words(study)}."
+
+
+def _names(models: Sequence[str]) -> str:
+    return several([code(model) for model in models]) if len(models) <= _MOST_NAMES else f"{len(models)} models"
+
+
+def _who_was_pretrained(study: Study) -> str:
+    done, asked = list(study.pretraining), len(study.entrants)
+    if len(done) == asked:
+        return f"{_names(done)} were pre-trained"
+    so_far = " so far" if study.info["state"] == "running" else ""
+    named = f" ({_names(done)})" if len(done) <= _MOST_NAMES else ""
+    return f"{len(done)} of {asked} models {'was' if len(done) == 1 else 'were'} pre-trained{so_far}{named},"
+
+
+def _seeds_of_each(study: Study) -> str:
+    numbers = {len(runs) for runs in study.pretraining.values()}
+    most = counted(max(numbers), "seed")
+    return most if len(numbers) == 1 else f"{min(numbers)} to {most}"
 
 
 def _ranking(measures: Measures) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 
 from sharedqkv import schema
 from sharedqkv.data.manifest import MANIFEST
+from sharedqkv.evidence.learning_rates import best_rate, broke_down, judged_loss
 from sharedqkv.study.sittings.plan import Cell, Plan
 from sharedqkv.study.sittings.whole_cell import FINETUNED
 from sharedqkv.tasks.cells import Cell as TaskCell
@@ -24,8 +25,6 @@ from sharedqkv.training.run_folder import RunFolder, environment, now
 _KEPT = ("run.json", "metrics.jsonl", "model/config.json")
 """Of a pre-training run; the rest is let go with the work folder."""
 _KEPT_OF_TASKS = ("run.json", "cells", "predictions", "search", "robustness")
-_JUDGED_SHARE = 0.2
-"""The last part of a search run, by whose training loss it is judged."""
 _MAY_DIFFER = ("data", "output", "workers")
 _FOUND_BY_SEARCH = ("learning_rate", "search")
 
@@ -51,34 +50,15 @@ class Records:
         return state
 
     def chosen_rate(self, variant: str) -> float | None:
-        """The tried rate with the lowest training loss at the end, on rows not seen before; None until all are tried.
-
-        Held-out text has no say in it. A rate at which training broke down is out.
-        """
-        losses = {}
-        for rate in self.plan.search.learning_rates:
-            cell = Cell(variant, self.plan.search.position, tried_rate=rate)
-            state = self.state(cell)
-            if state == "done":
-                losses[rate] = self._judged_loss(cell)
-            elif state == "failed" and self._broke_down(cell):
-                losses[rate] = math.inf
-            else:
-                return None
-        best = min(losses, key=lambda rate: losses[rate])
-        if losses[best] == math.inf:
+        """None until all are tried."""
+        search = self.plan.search
+        losses = {
+            rate: judged_loss(self.run(Cell(variant, search.position, tried_rate=rate)))
+            for rate in search.learning_rates
+        }
+        if all(loss == math.inf for loss in losses.values()):
             raise ValueError(f"{variant}: training broke down with every rate: add lower ones to the plan's search")
-        return best
-
-    def _judged_loss(self, cell: Cell) -> float:
-        seen = [record["loss"] for record in self.run(cell).metrics() if "loss" in record]
-        if not seen:
-            raise ValueError(
-                f"{self.run(cell).path} logged no loss: give the study's pretrain fewer logging_steps, or the plan's "
-                "search more tokens"
-            )
-        judged = seen[-max(1, round(_JUDGED_SHARE * len(seen))) :]
-        return sum(judged) / len(judged)
+        return best_rate(losses)
 
     def recipe(self, cell: Cell, corpus: Path, output: Path) -> PretrainRecipe | None:
         """None as long as the learning rate is not known."""
@@ -113,7 +93,7 @@ class Records:
             for task, before in self._kept_task_recipes(cell).items():
                 asked = self.plan.tasks[task].to_dict()
                 self._refuse_other_settings(self.tasks_run(cell), before.to_dict(), asked, _FOUND_BY_SEARCH)
-        return self.state(cell) == "done" or self._broke_down(cell)
+        return self.state(cell) == "done" or broke_down(self.run(cell))
 
     def _refuse_other_settings(
         self, run: RunFolder, before: Mapping[str, Any], asked: Mapping[str, Any], may_differ: Iterable[str]
@@ -129,9 +109,6 @@ class Records:
                 f"{run.path} was run with other settings: {'; '.join(changed)}. Choose another folder for the "
                 "records, or the settings of before"
             )
-
-    def _broke_down(self, cell: Cell) -> bool:
-        return "NonFiniteLoss" in (self.run(cell).info().get("error") or "")
 
     def keep(self, cell: Cell, made: Path) -> None:
         """Of a run that ended, however it did."""
@@ -153,13 +130,23 @@ class Records:
 
     def longest_s(self, stage: str, side_by_side: int) -> float | None:
         """What a cell took at most, with as many side by side."""
-        lines = self._notes.read_text(encoding="utf-8").splitlines() if self._notes.exists() else []
         seconds = [
             note["seconds"]
-            for note in map(json.loads, lines)
-            if note["cell"].startswith(f"{stage}/") and note["side_by_side"] == side_by_side and not note["exit_code"]
+            for note in self._notes_of(stage)
+            if note["side_by_side"] == side_by_side and not note["exit_code"]
         ]
         return max(seconds, default=None)
+
+    def facts(self) -> dict[str, Any]:
+        """For study.json, of how it was run: which rates were searched, how many runs shared the device."""
+        return {
+            "search": dataclasses.asdict(self.plan.search),
+            "side_by_side": max((note["side_by_side"] for note in self._notes_of("pretrain")), default=1),
+        }
+
+    def _notes_of(self, stage: str) -> list[dict[str, Any]]:
+        lines = self._notes.read_text(encoding="utf-8").splitlines() if self._notes.exists() else []
+        return [note for note in map(json.loads, lines) if note["cell"].startswith(f"{stage}/")]
 
     @property
     def _notes(self) -> Path:
@@ -194,7 +181,7 @@ class Records:
             "state": "running" if undone else "done",
             "study": dataclasses.asdict(study.file),
             "study_yaml": study.text,
-            "command": [Path(sys.argv[0]).name, *sys.argv[1:]],
+            "command": ["python", os.path.relpath(sys.argv[0]), *sys.argv[1:]],
             "environment": environment(),
             "started": before.get("started", now()),
             "ended": None if undone else now(),
@@ -206,6 +193,7 @@ class Records:
             "noise_seeds": list(robust.seeds) if robust else [],
             "domains": list(robust.domains) if robust else [],
             "cells": cells,
+            **self.facts(),
         }
         write_json(self.folder / "study.json", content)
 

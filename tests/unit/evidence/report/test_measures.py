@@ -166,3 +166,21 @@ def test_an_empty_study_measures_nothing(tmp_path):
     measures = measure(read_study(tmp_path))
     assert (measures.quality.scores, measures.losses, measures.costs, measures.time_saved) == ({}, {}, {}, {})
     assert measures.robustness.analysis is None
+
+
+def test_robustness_is_compared_with_the_baseline_of_the_same_positions(tmp_path):
+    names = [f"{variant}, {positions}" for positions in ("absolute", "rotary") for variant in ("standard", "shared")]
+    info = {**make_info(names, 2), "noises": ["gaussian"], "domains": []}
+    for number, entrant in enumerate(info["entrants"]):
+        entrant["variant"], entrant["position_embedding_type"] = entrant["name"].split(", ")
+        for seed in range(2):
+            folder = tmp_path / "finetune" / entrant["slug"] / str(seed)
+            make_finetuning(folder, 0.9, 10 * number + seed, seeds=1, examples=40)
+    write_json(tmp_path / "study.json", info)
+    claims = measure_robustness(read_study(tmp_path)).analysis.claims
+    assert {(claim.comparison.model_a, claim.comparison.model_b) for claim in claims} == {
+        ("shared, absolute", "standard, absolute"),
+        ("standard, rotary", "standard, absolute"),
+        ("shared, rotary", "standard, rotary"),
+    }
+    assert {claim.comparison.family for claim in claims} == {len(TASKS)}, "each is a question of its own"

@@ -1,13 +1,15 @@
 """The summary says what the data say, and numbers read well."""
 
 import dataclasses
+import shutil
 
 import pytest
-from report_helpers import make_study
+from report_helpers import make_info, make_pretraining, make_study
 
 from sharedqkv.evidence.report.collect import read_study
 from sharedqkv.evidence.report.measures import measure
 from sharedqkv.evidence.report.words import counted, number, p_value, points, rounded, several, signed, summary
+from sharedqkv.tasks.cells import write_json
 
 
 def text_of(measures):
@@ -78,3 +80,17 @@ def test_what_nobody_learned_and_what_everybody_knows_is_said(measures):
     }
     solved = dataclasses.replace(quality, scores={**quality.scores, task: all_right})
     assert f"On `{task}` all models are at the ceiling" in text_of(dataclasses.replace(measures, quality=solved))
+
+
+def test_what_is_not_pretrained_yet_is_not_counted_as_done(tmp_path):
+    names = ["standard", "shared", "narrow", "tied"]
+    for variant, seeds in (("standard", 3), ("shared", 2)):
+        for seed in range(seeds):
+            make_pretraining(tmp_path / "pretrain" / variant / str(seed), variant, seed, 2.0)
+    write_json(tmp_path / "study.json", {**make_info(names, 3), "state": "running"})
+    text = text_of(measure(read_study(tmp_path)))
+    assert "2 of 4 models were pre-trained so far (`standard` and `shared`), with 2 to 3 seeds on 300 k tokens" in text
+    write_json(tmp_path / "study.json", {**make_info(names, 3), "state": "failed"})
+    assert "2 of 4 models were pre-trained (`standard` and `shared`), with" in text_of(measure(read_study(tmp_path)))
+    shutil.rmtree(tmp_path / "pretrain" / "shared")
+    assert "1 of 4 models was pre-trained (`standard`), with 3 seeds" in text_of(measure(read_study(tmp_path)))

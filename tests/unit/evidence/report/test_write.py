@@ -174,3 +174,38 @@ def test_each_kind_of_positions_has_its_baseline(tmp_path):
     assert float(rows["shared, absolute"]["difference"]) == 0.125, "one seed is described, not tested"
     assert rows["shared, absolute"]["p"] == ""
     assert rows["shared, rotary"]["p"] != ""
+
+
+def make_pretraining_only(folder, **info):
+    for variant in ("standard", "shared"):
+        make_pretraining(folder / "pretrain" / variant / "0", variant, 0, 2.0)
+    write_json(folder / "study.json", {**make_info(["standard", "shared"], 1), "tasks": [], **info})
+    return folder
+
+
+def test_times_of_runs_that_shared_a_device_are_left_out(tmp_path):
+    for side_by_side in (1, 3):
+        folder = make_pretraining_only(tmp_path / str(side_by_side), side_by_side=side_by_side)
+        report = build_report(folder).parent
+        speed = sections_of(report)["Speed and memory"]
+        shown = side_by_side == 1
+        assert ("Minutes of pre-training, mean over seeds" in speed) == shown
+        assert ("left out: up to 3 runs at once shared a device" in speed) == (not shown)
+        assert (report / "figures" / "timed_quality_time.png").exists() == shown
+        assert (report / "figures" / "quality_parameters.png").exists()
+
+
+def test_the_time_of_a_step_is_shown_whatever_ran_side_by_side(tmp_path):
+    """The benchmark runs alone."""
+    folder = make_pretraining_only(tmp_path, side_by_side=3)
+    write_json(folder / "bench.json", make_bench(["standard", "shared"]))
+    report = build_report(folder).parent
+    assert "Minutes of pre-training" not in sections_of(report)["Speed and memory"]
+    assert (report / "figures" / "timed_quality_time.png").exists()
+
+
+def test_flops_are_those_of_the_corpus_rows(tmp_path):
+    folder = make_pretraining_only(tmp_path)
+    write_json(folder / "corpus_manifest.json", {"length": 16})
+    section = sections_of(build_report(folder).parent)["Parameters and FLOPs"]
+    assert "FLOPs a token in rows of 16 tokens" in section.split("|")[0], "in the caption"

@@ -94,7 +94,7 @@ def sitting(records, tmp_path):
     def make(seconds=100.0, side_by_side=1):
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)
-        (corpus / "manifest.json").write_text("{}")
+        (corpus / "manifest.json").write_text('{"length": 32}')
         config = json.dumps(SharedQKVConfig.from_size("tiny").to_dict())
         script = tmp_path / "pretend.py"
         script.write_text(PRETEND.replace("CONFIG", repr(config)))

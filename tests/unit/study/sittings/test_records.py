@@ -123,3 +123,31 @@ def test_the_study_names_all_stages(with_tasks):
     info = json.loads((with_tasks.folder / "study.json").read_text())
     assert (info["tasks"], info["noises"], info["severities"]) == (["acceptability", "sst2"], ["keyboard"], [1, 5])
     assert {name.split("/")[0] for name in info["cells"]} == {"pretrain", "finetune", "robust"}
+
+
+def test_the_study_says_what_shared_the_device(records):
+    records.folder.mkdir()
+    records.write_study()
+    assert study_of(records)["side_by_side"] == 1
+    records.note(cell="search/shared-rotary/0.001", seconds=1.0, side_by_side=4, exit_code=0)
+    records.note(cell="pretrain/shared-rotary/0", seconds=1.0, side_by_side=2, exit_code=0)
+    records.note(cell="pretrain/shared-rotary/1", seconds=1.0, side_by_side=1, exit_code=0)
+    records.write_study()
+    assert study_of(records)["side_by_side"] == 2
+
+
+def test_the_study_names_the_rates_that_are_searched(records):
+    records.write_study()
+    assert study_of(records)["search"] == {"learning_rates": [1e-3, 2e-3], "max_tokens": 1000, "position": "rotary"}
+
+
+def test_the_command_can_be_run_from_the_same_folder(records, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for script in ("scripts/sitting.py", str(tmp_path / "scripts" / "sitting.py")):
+        monkeypatch.setattr("sys.argv", [script, "plan.yaml", "--seconds", "9"])
+        records.write_study()
+        assert study_of(records)["command"] == ["python", "scripts/sitting.py", "plan.yaml", "--seconds", "9"]
+
+
+def study_of(records):
+    return json.loads((records.folder / "study.json").read_text())

@@ -44,6 +44,8 @@ def test_the_report_reads_the_records(sitting, records):
         "shared, rotary": [2.0],
     }
     assert not study.problems
+    assert study.corpus.length == 32
+    assert study.search.losses["shared, rotary"] == {1e-3: 3.0, 2e-3: 2.0}
 
 
 def test_what_was_run_before_is_not_run_again(sitting, records):

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import mean, median
 
-from sharedqkv.evidence.report.collect import Timing
+from sharedqkv.evidence.report.collect import Study, Timing
 from sharedqkv.evidence.report.document import Block, Cell, Paragraph, Section, Table
 from sharedqkv.evidence.report.measures import Measures
 from sharedqkv.evidence.report.sections.common import NONE
@@ -18,6 +18,7 @@ def size_section(measures: Measures) -> Section:
     if not costs:
         return Section("size", "Parameters and FLOPs", [Paragraph(study.absence("pretrain"), kind="missing")])
     rows = []
+    length = next(iter(costs.values())).length
     for model, cost in costs.items():
         counts = (cost.parameters.qkv, cost.parameters.attention_block, cost.parameters.model)
         saved_parameters = saved_flops = NONE
@@ -28,7 +29,7 @@ def size_section(measures: Measures) -> Section:
         rows.append([Cell(model), *(Cell(f"{n:,}", n) for n in counts), saved_parameters, flops, saved_flops])
     table = Table(
         name="size",
-        caption="Parameters and forward FLOPs, counted on the models themselves",
+        caption=f"Parameters, and forward FLOPs a token in rows of {length} tokens, counted on the models themselves",
         columns=(
             "model",
             "q, k, v of a layer",
@@ -40,10 +41,9 @@ def size_section(measures: Measures) -> Section:
         ),
         rows=rows,
     )
-    length = next(iter(costs.values())).length
     note = (
-        f"The whole model includes its MLM head. FLOPs are those of matrix products in a row of {length} tokens, a "
-        "multiply-add counted as 2, with the MLM head on 15 % of the tokens; training costs about three times as much."
+        "The whole model includes its MLM head. FLOPs are those of matrix products, a multiply-add counted as 2, with "
+        "the MLM head on 15 % of the tokens; training costs about three times as much."
     )
     return Section("size", "Parameters and FLOPs", [table, Paragraph(note, kind="note")])
 
@@ -69,12 +69,21 @@ def speed_section(measures: Measures) -> Section:
             )
         )
     if study.pretraining:
-        minutes = [
-            f"{code(model)} {number(mean(run.seconds for run in runs) / 60, 1)}"
-            for model, runs in study.pretraining.items()
-        ]
-        blocks.append(Paragraph(f"Minutes of pre-training, mean over seeds: {', '.join(minutes)}.", timed=True))
+        blocks.append(Paragraph(_minutes(study), timed=True))
     return Section("speed", "Speed and memory", blocks)
+
+
+def _minutes(study: Study) -> str:
+    if study.side_by_side > 1:
+        return (
+            f"The time that pre-training took is left out: up to {study.side_by_side} runs at once shared a device, "
+            "and such times tell nothing about speed."
+        )
+    minutes = [
+        f"{code(model)} {number(mean(run.seconds for run in runs) / 60, 1)}"
+        for model, runs in study.pretraining.items()
+    ]
+    return f"Minutes of pre-training, mean over seeds: {', '.join(minutes)}."
 
 
 def _speed_table(measures: Measures) -> Table:

@@ -1,4 +1,4 @@
-"""Loss in pre-training: curves and final values."""
+"""Loss in pre-training: curves and final values; the search for its learning rates."""
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
@@ -11,6 +11,7 @@ from sharedqkv.evidence.report.document import Block, Cell, Figure, Paragraph, S
 from sharedqkv.evidence.report.figures import Style, draw_losses
 from sharedqkv.evidence.report.measures import Measures
 from sharedqkv.evidence.report.sections.common import NONE, comparisons, test_record
+from sharedqkv.evidence.report.sections.learning_rates import learning_rates
 from sharedqkv.evidence.report.words import number, rounded, signed, with_std
 
 _CURVE_POINTS = 80
@@ -20,7 +21,8 @@ _CURVE_POINTS = 80
 def pretraining_section(measures: Measures, looks: Mapping[str, Style]) -> Section:
     study = measures.study
     if not study.pretraining:
-        return Section("pretraining", "Pre-training", [Paragraph(study.absence("pretrain"), kind="missing")])
+        missing = Paragraph(study.absence("pretrain"), kind="missing")
+        return Section("pretraining", "Pre-training", [missing, *learning_rates(study)])
     entropy = study.corpus.unigram_entropy if study.corpus else None
     blocks: list[Block] = [_loss_table(measures, entropy)]
     if (curves := _loss_curves(study.pretraining, entropy, looks)) is not None:
@@ -36,7 +38,7 @@ def pretraining_section(measures: Measures, looks: Mapping[str, Style]) -> Secti
         blocks.append(
             comparisons("All differences between losses", "loss_comparisons", "Differences in nats", tested, _nats)
         )
-    return Section("pretraining", "Pre-training", blocks)
+    return Section("pretraining", "Pre-training", [*blocks, *learning_rates(study)])
 
 
 def _loss_curves(

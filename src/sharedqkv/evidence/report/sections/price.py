@@ -70,10 +70,13 @@ def _quality_points(measures: Measures) -> tuple[dict[str, tuple[float, float]],
 
 
 def _training_time(measures: Measures) -> tuple[dict[str, float], str]:
-    """The bench's training step where there is one: it is measured with care; otherwise minutes of pre-training."""
+    """The bench's training step where there is one: it is measured with care; otherwise minutes of pre-training.
+
+    Nothing where runs shared a device; the section on speed says so.
+    """
     bench = measures.study.bench
     if bench is not None:
         steps = {model: 1000 * median(timing.train_step_s) for model, timing in bench.entrants.items()}
         return steps, "time of a training step, ms"
-    runs = measures.study.pretraining
+    runs = measures.study.pretraining if measures.study.side_by_side == 1 else {}
     return {model: mean(run.seconds for run in mine) / 60 for model, mine in runs.items()}, "minutes of pre-training"

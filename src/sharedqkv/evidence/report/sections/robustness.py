@@ -9,7 +9,7 @@ from sharedqkv.evidence.report.document import Block, Cell, Details, Figure, Par
 from sharedqkv.evidence.report.figures import Style, draw_noise
 from sharedqkv.evidence.report.measures import Measures
 from sharedqkv.evidence.report.sections.common import NONE, legend, mark_of
-from sharedqkv.evidence.report.words import code, points
+from sharedqkv.evidence.report.words import baseline_in_words, points
 from sharedqkv.evidence.robustness import Analysis, DomainScore
 from sharedqkv.robustness.domains import DOMAINS
 
@@ -24,8 +24,8 @@ def noise_section(measures: Measures, looks: Mapping[str, Style]) -> Section:
             _noise_table(analysis),
             Paragraph(
                 "Points of the quality above chance that noise takes away, averaged over its severities; less is "
-                f"better. {legend(code(analysis.models[0]), 'all claims of this kind')} The dotted line is the best "
-                "constant answer; bands are 95 % intervals.",
+                f"better. {_legend(measures.study)} The dotted line is the best constant answer; "
+                "bands are 95 % intervals.",
                 kind="note",
             ),
         ]
@@ -36,6 +36,11 @@ def noise_section(measures: Measures, looks: Mapping[str, Style]) -> Section:
         left_out = [Paragraph(f"{what}: {why}") for what, why in analysis.left_out.items()]
         blocks.append(Details("Left out of noise and other domains, and why", left_out))
     return Section("noise", "Under noise", blocks)
+
+
+def _legend(study: Study) -> str:
+    of_positions = " and of a kind of positions" if len(study.baselines) > 1 else ""
+    return legend(baseline_in_words(study), f"all claims of this kind{of_positions}")
 
 
 def _absence(study: Study, wanted: Literal["noises", "domains"]) -> Paragraph:
@@ -115,7 +120,7 @@ def domains_section(measures: Measures) -> Section:
         rows=rows,
         records=records,
     )
-    note = Paragraph(legend(code(analysis.models[0]), "all claims of this kind"), kind="note")
+    note = Paragraph(_legend(measures.study), kind="note")
     notes = {score.domain: DOMAINS[score.domain].note for score in analysis.domains}
     about = Details("What to know about these sets", [Paragraph(f"{name}: {text}") for name, text in notes.items()])
     return Section("domains", "On other domains", [table, note, about])
