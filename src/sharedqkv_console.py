@@ -1,10 +1,14 @@
-"""The console script. A module of its own, because importing `sharedqkv` loads torch and takes seconds:
-`sharedqkv --help` must not."""
+"""The console script. A module of its own, because importing `sharedqkv` loads torch and takes seconds: help and
+mistakes in arguments must not."""
 
 import argparse
 import importlib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec, module_from_spec
+from types import ModuleType
 
 COMMANDS = {
     "params": "count parameters and FLOPs of every variant, and what each saves",
@@ -38,6 +42,31 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _run(command: str | None, arguments: list[str]) -> int:
+    with _package_not_yet_run():
+        module, options = _parse(command, arguments)
+    return module.run(options)
+
+
+@contextmanager
+def _package_not_yet_run() -> Iterator[None]:
+    """Inside, modules of the package can be imported without its `__init__`, which loads torch and all models."""
+    if "sharedqkv" in sys.modules:
+        yield
+        return
+    spec = find_spec("sharedqkv")
+    assert spec is not None
+    assert spec.loader is not None
+    package = sys.modules["sharedqkv"] = module_from_spec(spec)
+    try:
+        yield
+        spec.loader.exec_module(package)
+    except BaseException:
+        for name in [name for name in sys.modules if name.partition(".")[0] == "sharedqkv"]:
+            del sys.modules[name]  # half a package would be of no use to who imports it later
+        raise
+
+
+def _parse(command: str | None, arguments: list[str]) -> tuple[ModuleType, argparse.Namespace]:
     module = importlib.import_module(f"sharedqkv.cli.{command}")
     parser = argparse.ArgumentParser(
         prog=f"sharedqkv {command}",
@@ -50,7 +79,9 @@ def _run(command: str | None, arguments: list[str]) -> int:
     if rest and not getattr(module, "TAKES_FIELDS", False):
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
     options.fields = rest
-    return module.run(options)
+    if hasattr(module, "check"):
+        module.check(options)
+    return module, options
 
 
 def _overview() -> argparse.ArgumentParser:

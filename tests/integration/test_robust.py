@@ -19,8 +19,8 @@ from sharedqkv.data.tokenizer import train_tokenizer
 from sharedqkv.robustness import grid as grid_module
 from sharedqkv.robustness import tried as tried_module
 from sharedqkv.robustness import workers as workers_module
-from sharedqkv.robustness.conditions import NOISES
 from sharedqkv.robustness.grid import Plan, run_grid
+from sharedqkv.robustness.noises import NOISES
 from sharedqkv.tasks.cells import read_predictions
 from sharedqkv.tasks.predict import Predictor
 

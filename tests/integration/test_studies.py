@@ -8,7 +8,8 @@ import yaml
 import sharedqkv_console
 from sharedqkv.evidence.report.questions import RIVALS
 from sharedqkv.evidence.statistics import smallest_p
-from sharedqkv.study.plan import SHIPPED, load_study, shipped_studies
+from sharedqkv.study.plan import load_study
+from sharedqkv.study.shipped import SHIPPED, shipped_studies
 
 TINY_MODEL = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "intermediate_size": 32}
 TINY_RUN = {"rows_per_step": 4, "rows_per_device": 4, "max_steps": 2, "logging_steps": 2, "eval_steps": 2,

@@ -12,7 +12,7 @@ from study_helpers import TINY, write_study
 
 import sharedqkv_console
 from sharedqkv.evidence.report import strip_timed
-from sharedqkv.study.plan import SHIPPED
+from sharedqkv.study.shipped import SHIPPED
 
 
 def run(study: str, output, *more: str) -> int:

@@ -3,10 +3,10 @@
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import fields
-from importlib.metadata import entry_points
 from typing import Any, TypeVar
 
 from sharedqkv.attention.base import Geometry, Variant
+from sharedqkv.plugins import left_out, load_plugins
 
 ENTRY_POINT_GROUP = "sharedqkv.variants"
 
@@ -35,19 +35,19 @@ def register_variant(name: str) -> Callable[[VariantClass], VariantClass]:
 
 def variant_names() -> list[str]:
     """All registered names, in order of registration."""
-    _load_entry_points()
+    load_plugins(ENTRY_POINT_GROUP)
     return list(_VARIANTS)
 
 
 def get_variant(name: str) -> type[Variant]:
     if name not in _VARIANTS:
-        _load_entry_points()
+        load_plugins(ENTRY_POINT_GROUP)
     if name not in _VARIANTS:
         close = difflib.get_close_matches(str(name), _VARIANTS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
         raise ValueError(
             f"unknown attention_variant {name!r}.{hint} Known: {', '.join(_VARIANTS)}. "
-            "A variant of your own must be imported, and so registered, first."
+            f"A variant of your own must be imported, and so registered, first.{left_out(ENTRY_POINT_GROUP)}"
         )
     return _VARIANTS[name]
 
@@ -65,15 +65,3 @@ def build_variant(name: str, geometry: Geometry, options: Mapping[str, Any] | No
             f"unknown attention_options {unknown} for variant {name!r}; allowed: {allowed or 'none, it has no options'}"
         )
     return variant(geometry, variant.Options(**given))
-
-
-_loaded_entry_points = False
-
-
-def _load_entry_points() -> None:
-    global _loaded_entry_points
-    if _loaded_entry_points:
-        return
-    _loaded_entry_points = True
-    for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-        entry_point.load()

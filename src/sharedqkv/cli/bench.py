@@ -17,13 +17,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sharedqkv.accounting.bench.entrants import PEERS, choose_entrants
-from sharedqkv.accounting.bench.measure import KINDS, measure
-from sharedqkv.accounting.bench.record import TITLES, record_of, write_record
-from sharedqkv.accounting.bench.settings import Settings
+from sharedqkv.accounting.bench.settings import KINDS, PEERS, Settings
 from sharedqkv.cli.dataclass_arguments import add_dataclass_arguments, dataclass_from
-from sharedqkv.training.pretrain import quiet_transformers
-from sharedqkv.training.run_folder import environment, now
 
 UNSTEADY = 0.1
 FEW_ROUNDS = 5
@@ -35,17 +30,25 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--variants", nargs="*", default=variants, metavar="ENTRANT", help="who runs (default: standard shared)"
     )
     parser.add_argument("--backends", nargs="+", default=backends, help="for entrants that name none (default: sdpa)")
-    parser.add_argument(
-        "--peers", nargs="+", default=[], choices=list(PEERS), help="models of Transformers beside them"
-    )
+    parser.add_argument("--peers", nargs="+", default=[], choices=PEERS, help="models of Transformers beside them")
     parser.add_argument("--passes", nargs="+", default=list(KINDS), choices=KINDS, help="what is timed (default: both)")
     add_dataclass_arguments(parser, Settings)
     parser.add_argument("--output", type=Path, help="folder for record.json, results.csv and the plot")
 
 
+def check(options: argparse.Namespace) -> None:
+    dataclass_from(options, Settings)
+
+
 def run(options: argparse.Namespace) -> int:
-    settings = dataclass_from(options, Settings)
+    from sharedqkv.accounting.bench.entrants import choose_entrants
+    from sharedqkv.accounting.bench.measure import measure
+    from sharedqkv.accounting.bench.record import record_of, write_record
+    from sharedqkv.training.pretrain import quiet_transformers
+    from sharedqkv.training.run_folder import environment, now
+
     quiet_transformers()
+    settings = dataclass_from(options, Settings)
     entrants = choose_entrants(options.variants, options.backends, options.peers, settings)
     if options.output is not None:
         _check_output(options.output)
@@ -89,6 +92,8 @@ def _check_output(folder: Path) -> None:
 
 
 def _print(record: dict[str, Any]) -> None:
+    from sharedqkv.accounting.bench.record import TITLES
+
     peaks = record["peaks"]
     for kind, found in record["passes"].items():
         if found["results"]:

@@ -7,10 +7,11 @@ docs/statistics.md says what is tested.
 import argparse
 import dataclasses
 import json
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sharedqkv.evidence.comparison import Comparison, verdict
-from sharedqkv.evidence.finetuned import Report, compare_models, read_models
+if TYPE_CHECKING:
+    from sharedqkv.evidence.comparison import Comparison
+    from sharedqkv.evidence.finetuned import Report
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +24,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON instead of words")
 
 
-def run(options: argparse.Namespace) -> int:
+def check(options: argparse.Namespace) -> None:
     if options.runs and (options.a or options.b):
         raise ValueError("give two runs, or --a and --b, not both")
-    runs_a, runs_b = ([run] for run in options.runs) if len(options.runs) == 2 else (options.a, options.b)
-    if not (runs_a and runs_b):
+    if len(options.runs) != 2 and not (options.a and options.b):
         raise ValueError("give two runs, or the runs of both models: --a RUN ... --b RUN ...")
+
+
+def run(options: argparse.Namespace) -> int:
+    from sharedqkv.evidence.finetuned import compare_models, read_models
+
+    runs_a, runs_b = ([run] for run in options.runs) if options.runs else (options.a, options.b)
     model_a, model_b = read_models(runs_a, runs_b)
     report = compare_models(model_a, model_b, paired=False if options.unpaired else None, alpha=options.alpha)
     if options.json:
@@ -38,7 +44,9 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _print(report: Report) -> None:
+def _print(report: "Report") -> None:
+    from sharedqkv.evidence.comparison import verdict
+
     if report.average is not None:
         print(f"{verdict(report.average)}\n")
     for comparison in report.tasks:
@@ -50,7 +58,7 @@ def _print(report: Report) -> None:
         print(f"Left out, since not every run has it: {', '.join(report.only_one_has)}")
 
 
-def _plain(report: Report) -> dict[str, Any]:
+def _plain(report: "Report") -> dict[str, Any]:
     return {
         "average": None if report.average is None else _comparison(report.average),
         "tasks": [_comparison(comparison) for comparison in report.tasks],
@@ -59,5 +67,7 @@ def _plain(report: Report) -> dict[str, Any]:
     }
 
 
-def _comparison(comparison: Comparison) -> dict[str, Any]:
+def _comparison(comparison: "Comparison") -> dict[str, Any]:
+    from sharedqkv.evidence.comparison import verdict
+
     return {**dataclasses.asdict(comparison), "called": comparison.called, "verdict": verdict(comparison)}

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from typing import Any
 
-import torch
 from packaging.requirements import Requirement
 from rich import box
 from rich.console import Console
@@ -96,6 +95,8 @@ def _installed(name: str) -> str | None:
 
 
 def find_devices() -> dict[str, str]:
+    import torch
+
     devices = {"cpu": f"{platform.machine()}, {os.cpu_count()} cores, {torch.get_num_threads()} torch threads"}
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):

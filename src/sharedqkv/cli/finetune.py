@@ -7,19 +7,18 @@ others. Any field of a recipe can be given as --field value and then holds for a
 import argparse
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from sharedqkv import schema
-from sharedqkv.tasks.finetune import Outcome, finetune, parse_seeds, parse_tasks
 from sharedqkv.tasks.recipe import FinetuneRecipe, load_recipes
-from sharedqkv.tasks.registry import task_names
-from sharedqkv.tasks.submission import write_submission
-from sharedqkv.tasks.summary import summary
-from sharedqkv.training.pretrain import quiet_transformers
+from sharedqkv.tasks.registry import TASKS
+
+if TYPE_CHECKING:
+    from sharedqkv.tasks.finetune import Outcome
 
 TAKES_FIELDS = True  # all other --field value arguments are the recipe's
 
@@ -31,7 +30,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"and for 2.0 48):\n{schema.describe(FinetuneRecipe)}"
     )
     parser.add_argument("--model", required=True, help="a pre-training run, a model's folder or a hub id")
-    parser.add_argument("--tasks", required=True, help=f"a list like cola,sst2 of: {', '.join(task_names())}, ax, glue")
+    parser.add_argument(
+        "--tasks", required=True, help=f"a list like cola,sst2 of: {', '.join(TASKS)}, ax, glue, or a plugin's"
+    )
     parser.add_argument("--seeds", default="5", help="a count or a list like 0,1,7 (default: 5)")
     parser.add_argument("--data", help="local folder: Parquet, JSONL, GLUE's TSV or SQuAD's JSON (default: the hub)")
     parser.add_argument("--recipe", type=Path, help="YAML file with fields of a recipe")
@@ -41,6 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sharedqkv.tasks.finetune import finetune, parse_seeds, parse_tasks
+    from sharedqkv.tasks.submission import write_submission
+    from sharedqkv.training.pretrain import quiet_transformers
+
     tasks = parse_tasks(options.tasks)
     seeds = parse_seeds(options.seeds)
     trained = [task for task in tasks if task != "ax"]
@@ -68,7 +73,9 @@ def run(options: argparse.Namespace) -> int:
     return 1 if outcome.broken else 0
 
 
-def print_outcome(outcome: Outcome) -> None:
+def print_outcome(outcome: "Outcome") -> None:
+    from sharedqkv.tasks.summary import summary
+
     console = Console(width=max(Console().width, 100), highlight=False)
     if outcome.records:
         console.print(_table(summary(outcome.records)))

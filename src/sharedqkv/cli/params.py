@@ -12,22 +12,18 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from sharedqkv.accounting import default_specs, savings_report
-from sharedqkv.accounting.savings import DEFAULT_LENGTHS
-from sharedqkv.models import SIZES
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--size", default="base", choices=list(SIZES), help="model size (default: base)")
+    parser.add_argument(
+        "--size", default="base", help="model size: tiny, mini, small, medium, base or large (default: base)"
+    )
     parser.add_argument(
         "--variants",
         nargs="+",
         metavar="MODEL",
         help="models to count (default: all, and a shallower standard)",
     )
-    parser.add_argument(
-        "--lengths", nargs="+", type=_length, default=list(DEFAULT_LENGTHS), help="sequence lengths (default: 128 512)"
-    )
+    parser.add_argument("--lengths", nargs="+", type=_length, help="sequence lengths (default: 128 512)")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
 
 
@@ -38,8 +34,11 @@ def _length(text: str) -> int:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sharedqkv.accounting import default_specs, savings_report
+    from sharedqkv.accounting.savings import DEFAULT_LENGTHS
+
     specs = options.variants or default_specs(options.size)
-    report = savings_report(options.size, specs, options.lengths)
+    report = savings_report(options.size, specs, options.lengths or DEFAULT_LENGTHS)
     if options.json:
         print(json.dumps(report, indent=2))
     else:

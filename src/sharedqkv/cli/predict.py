@@ -11,11 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from sharedqkv.interop.quantization import quantize_int8
-from sharedqkv.tasks.predict import Predictor, rows_from_lines, rows_from_texts
 from sharedqkv.tasks.sources import read_jsonl
 from sharedqkv.tasks.task import Row
-from sharedqkv.training.pretrain import quiet_transformers
 
 _BATCH = 1000
 """Examples read before they are answered."""
@@ -32,6 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sharedqkv.interop.quantization import quantize_int8
+    from sharedqkv.tasks.predict import Predictor
+    from sharedqkv.training.pretrain import quiet_transformers
+
     quiet_transformers()
     predictor = Predictor(options.run, options.task, options.seed)
     rows, where = _rows(options, predictor.task.text_columns)
@@ -49,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _rows(options: argparse.Namespace, columns: tuple[str, ...]) -> tuple[list[Row], str]:
+    from sharedqkv.tasks.predict import rows_from_lines, rows_from_texts
+
     if options.text:
         return [rows_from_texts(options.text, columns, "--text")], "--text"
     if options.file is None:

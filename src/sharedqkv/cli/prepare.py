@@ -15,6 +15,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_dataclass_arguments(parser, PrepareArguments)
 
 
+def check(options: argparse.Namespace) -> None:
+    dataclass_from(options, PrepareArguments)
+
+
 def run(options: argparse.Namespace) -> int:
     arguments = dataclass_from(options, PrepareArguments)
     try:

@@ -9,7 +9,6 @@ import os
 import sys
 
 from sharedqkv import schema
-from sharedqkv.training.pretrain import pretrain, quiet_transformers
 from sharedqkv.training.recipe import PretrainRecipe, load_recipe, shipped_recipes
 
 TAKES_FIELDS = True  # all other --field value arguments are the recipe's
@@ -29,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     recipe = load_recipe(options.recipe, schema.parse_overrides(PretrainRecipe, options.fields))
+
+    from sharedqkv.training.pretrain import pretrain, quiet_transformers
+
     quiet_transformers()
     outcome = pretrain(recipe, options.resume)
     if int(os.environ.get("RANK", "0")):

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 BACKENDS = ("eager", "sdpa", "flex_attention", "fused", "flash_attention_2", "flash_attention_3")
 DTYPES = ("float32", "bfloat16", "float16")
@@ -76,13 +77,29 @@ def try_out(probe: Probe) -> tuple[bool, str]:
         mask[1, 8:] = 0
         with torch.no_grad():
             model(token_ids, attention_mask=mask)
+        by_sdpa = _by_sdpa(model, mask)
     except Exception as error:
         return False, _first_sentence(error)
     try:
         model(token_ids, attention_mask=mask).last_hidden_state.float().sum().backward()
     except Exception as error:
-        return True, f"forward only: {_first_sentence(error)}"
-    return True, "forward and backward"
+        return True, f"forward only{by_sdpa}: {_first_sentence(error)}"
+    return True, f"forward and backward{by_sdpa}"
+
+
+def _by_sdpa(model: Any, mask_BL: Any) -> str:
+    """`fused` works everywhere, as it leaves to SDPA what its kernels cannot do: where that is so, the reason."""
+    import torch
+
+    from sharedqkv.kernels import FUSED, segments_of
+    from sharedqkv.kernels.backend import why_not_fused
+
+    if model.config._attn_implementation != FUSED:
+        return ""
+    hidden_BLD = torch.zeros(*mask_BL.shape, model.config.hidden_size, dtype=model.dtype, device=model.device)
+    projected = model.config.build_attention_variant().to(hidden_BLD)(hidden_BLD)
+    reason = why_not_fused(projected, segments_of(mask_BL, None))
+    return "" if reason is None else f", but by SDPA: {reason}"
 
 
 def _first_sentence(error: Exception) -> str:

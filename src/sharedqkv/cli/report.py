@@ -7,8 +7,6 @@ running or parts of it failed, is told in its place.
 import argparse
 from pathlib import Path
 
-from sharedqkv.evidence.report import build_report
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("study", metavar="STUDY_FOLDER", type=Path, help="folder that `sharedqkv study` wrote")
@@ -16,5 +14,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sharedqkv.evidence.report import build_report
+
     print(f"The report lies in {build_report(options.study, options.output)}")
     return 0

@@ -8,16 +8,14 @@ seeds. Predictions are kept in the runs, so that the same command started again 
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sharedqkv.evidence.finetuned import group_runs
-from sharedqkv.evidence.robustness import analyse, common_tasks
-from sharedqkv.evidence.robustness_report import headlines, write_report
-from sharedqkv.robustness.conditions import NOISES, SEVERITIES, parse_noises, parse_severities
+from sharedqkv.robustness.conditions import parse_noises, parse_severities
 from sharedqkv.robustness.domains import DOMAINS, parse_domains
-from sharedqkv.robustness.grid import GridOutcome, Plan, run_grid
-from sharedqkv.tasks.finetune import parse_seeds
-from sharedqkv.training.pretrain import quiet_transformers
-from sharedqkv.training.run_folder import RunFolder
+from sharedqkv.robustness.noises import NOISES, SEVERITIES
+
+if TYPE_CHECKING:
+    from sharedqkv.robustness.grid import GridOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +38,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--output", required=True, type=Path, help="folder for the report")
 
 
-def run(options: argparse.Namespace) -> int:
+def check(options: argparse.Namespace) -> None:
     if options.examples is not None and options.examples < 1:
         raise ValueError(f"--examples {options.examples}: expected at least 1")
     if not 0 < options.alpha < 1:
         raise ValueError(f"--alpha {options.alpha:g}: expected a number between 0 and 1")
+    parse_noises(options.noise)
+    parse_severities(options.severity)
+
+
+def run(options: argparse.Namespace) -> int:
+    from sharedqkv.evidence.finetuned import group_runs
+    from sharedqkv.evidence.robustness import analyse, common_tasks
+    from sharedqkv.evidence.robustness_report import headlines, write_report
+    from sharedqkv.robustness.grid import Plan, run_grid
+    from sharedqkv.tasks.finetune import parse_seeds
+    from sharedqkv.training.pretrain import quiet_transformers
+    from sharedqkv.training.run_folder import RunFolder
+
     models = group_runs(options.runs, options.separate)
     wanted = [name.strip() for name in (options.tasks or "").split(",") if name.strip()]
     tasks, _ = common_tasks(models, wanted)
@@ -73,7 +84,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if outcome.broken else 0
 
 
-def _print_outcome(outcome: GridOutcome) -> None:
+def _print_outcome(outcome: "GridOutcome") -> None:
     print(f"{outcome.ran} cells run, {outcome.skipped} finished before")
     for name, reason in outcome.left_out.items():
         print(f"not tried: {name}: {reason}")

@@ -7,17 +7,17 @@ stopped at any moment, the same command goes on.
 import argparse
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from sharedqkv.study.cells import cells_of, is_finished
-from sharedqkv.study.definition import Study
-from sharedqkv.study.estimate import Estimator
-from sharedqkv.study.execute import Event, check_gpus, visible_gpus
-from sharedqkv.study.plan import SHIPPED, load_study, shipped_studies
-from sharedqkv.study.run import StudyOutcome, default_jobs, run_study
-from sharedqkv.training.pretrain import quiet_transformers
+from sharedqkv.study.shipped import SHIPPED, shipped_studies
+
+if TYPE_CHECKING:
+    from sharedqkv.study.definition import Study
+    from sharedqkv.study.execute import Event
+    from sharedqkv.study.run import StudyOutcome
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,6 +30,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
+    from sharedqkv.study.execute import check_gpus, visible_gpus
+    from sharedqkv.study.plan import load_study
+    from sharedqkv.study.run import default_jobs
+    from sharedqkv.training.pretrain import quiet_transformers
+
     study = load_study(options.study)
     output = options.output or _default_output(options.study, study)
     if options.jobs is not None and options.jobs < 1:
@@ -55,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     return 1 if outcome.failed else 0
 
 
-def _default_output(given: str, study: Study) -> str:
+def _default_output(given: str, study: "Study") -> str:
     shipped = SHIPPED / f"{study.name}.yaml"
     if given != study.name and shipped.is_file() and not shipped.samefile(given):
         raise ValueError(
@@ -64,7 +69,10 @@ def _default_output(given: str, study: Study) -> str:
     return f"runs/{study.name}"
 
 
-def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
+def _run_with_progress(study: "Study", output: str, jobs: int) -> "StudyOutcome":
+    from sharedqkv.study.cells import cells_of, is_finished
+    from sharedqkv.study.run import run_study
+
     cells = cells_of(study)
     pending = [cell for cell in cells if not is_finished(cell, study, Path(output))]
     console = Console(file=sys.stderr)  # kept, since cells in this process have their stderr redirected
@@ -82,7 +90,7 @@ def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
         running: list[str] = []
         done = len(cells) - len(pending)
 
-        def show(event: Event) -> None:
+        def show(event: "Event") -> None:
             nonlocal done
             name = event.cell.name
             if event.state == "started":
@@ -101,7 +109,10 @@ def _run_with_progress(study: Study, output: str, jobs: int) -> StudyOutcome:
         return run_study(study, output, jobs, show)
 
 
-def _dry_run(study: Study, folder: Path, jobs: int) -> int:
+def _dry_run(study: "Study", folder: Path, jobs: int) -> int:
+    from sharedqkv.study.cells import cells_of, is_finished
+    from sharedqkv.study.estimate import Estimator
+
     total = 0.0
     pending = unknown = 0
     estimator = Estimator(study, folder)

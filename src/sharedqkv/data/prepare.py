@@ -22,12 +22,20 @@ from sharedqkv.data.manifest import FORMAT, InputRecord, Manifest, SourceRecord
 from sharedqkv.data.reading import TextDocuments, TextOptions
 from sharedqkv.data.sources import SPLITS, Source, Split, resolve_source, sample_documents
 from sharedqkv.data.steps import ReadBlock, Steps, digest, fingerprint
-from sharedqkv.data.tokenizer import load_tokenizer, tokenizer_hash, train_tokenizer
+from sharedqkv.data.tokenizer import (
+    SMALLEST_VOCABULARY,
+    check_vocab_size,
+    load_tokenizer,
+    tokenizer_hash,
+    train_tokenizer,
+)
 from sharedqkv.data.work import WorkFolder, claim, find_finished
 from sharedqkv.data.workers import Workers
 
 TOKENIZER_SAMPLE = 100_000_000
 """Characters a tokenizer is trained on, at most."""
+FIRST_LOOK = 100_000
+"""Characters looked at first, to refuse a vocabulary that cannot hold them before reading much."""
 MUCH_DROPPED = 0.1
 
 log = logging.getLogger(__name__)
@@ -68,6 +76,11 @@ class PrepareArguments:
             raise ValueError("name at least one --source")
         if (self.tokenizer is None) == (self.train_vocab_size is None):
             raise ValueError("name either a --tokenizer, or with --train-vocab-size the size of one to train")
+        if self.train_vocab_size is not None and self.train_vocab_size < SMALLEST_VOCABULARY:
+            raise ValueError(
+                f"--train-vocab-size must be at least {SMALLEST_VOCABULARY}, for the special tokens and one character, "
+                f"not {self.train_vocab_size}; some thousands are usual"
+            )
         if not 0 <= self.validation_fraction < 1:
             raise ValueError(f"--validation-fraction must be at least 0 and below 1, not {self.validation_fraction}")
         for name, smallest in (("length", 8), ("processes", 1)):
@@ -177,6 +190,8 @@ def _keep_tokenizer(
     if not folder.exists():
         size = arguments.train_vocab_size
         if tokenizer is None and size is not None:
+            first = sample_documents(sources, FIRST_LOOK, arguments.text_options())
+            check_vocab_size(first, size, arguments.cased)
             sample = sample_documents(sources, TOKENIZER_SAMPLE, arguments.text_options())
             tokenizer = train_tokenizer(sample, size, arguments.cased)
             if len(tokenizer) < size:

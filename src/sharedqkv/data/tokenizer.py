@@ -11,11 +11,12 @@ from typing import Any
 
 import numpy as np
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, BertTokenizer
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 ALPHABET_SIZE = 1000
 """BERT's limit: rarer characters are unknown to a trained vocabulary."""
+SMALLEST_VOCABULARY = len(SPECIAL_TOKENS) + 1
+"""Of any text: it has at least one character."""
 LONGEST_WORD = 100
 """BERT's limit: longer words are unknown."""
 
@@ -27,6 +28,8 @@ A run of over 1000 characters with neither is cut, to keep memory bounded."""
 
 def load_tokenizer(name: str, cased: bool = False) -> Any:
     """From a vocab.txt, a folder or a hub id. `cased` is for a bare vocab.txt: the others know it themselves."""
+    from transformers import AutoTokenizer, BertTokenizer
+
     path = Path(name)
     if path.is_dir() and not any((path / file).exists() for file in ("tokenizer.json", "tokenizer_config.json")):
         path = path / "vocab.txt"
@@ -89,24 +92,16 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, cased: bool = False) 
     The library's trainer numbers characters inside words (`##x`) as its hash map happens to bring them, and breaks
     ties by those numbers; so they are given to it numbered, as if they were special tokens.
     """
-    counts = _count_words(texts, BertTokenizer(do_lower_case=not cased).backend_tokenizer)
-    if not counts:
+    from transformers import BertTokenizer
+
+    words, alphabet, inner = _words_and_characters(texts, vocab_size, cased)
+    if not words:
         raise ValueError("cannot train a tokenizer: the corpus holds no word")
-    characters = Counter[str]()
-    for word, count in counts.items():
-        for character in word:
-            characters[character] += count
-    alphabet = set(sorted(characters, key=lambda c: (-characters[c], c))[:ALPHABET_SIZE])
-    words = {word: count for word, count in sorted(counts.items()) if alphabet.issuperset(word)}
-    inner = sorted({f"##{character}" for word in words for character in word[1:]})
-    smallest = len(SPECIAL_TOKENS) + len(alphabet) + len(inner)
-    if vocab_size < smallest:
-        raise ValueError(f"--train-vocab-size {vocab_size} is too small: single characters alone take {smallest}")
     trainer = trainers.WordPieceTrainer(
         vocab_size=vocab_size,
         min_frequency=2,
         special_tokens=[*SPECIAL_TOKENS, *inner],
-        initial_alphabet=sorted(alphabet),
+        initial_alphabet=alphabet,
         limit_alphabet=len(alphabet),
         show_progress=False,
     )
@@ -116,8 +111,38 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, cased: bool = False) 
     return BertTokenizer(vocab=learner.get_vocab(), do_lower_case=not cased)
 
 
-def _count_words(texts: Iterable[str], backend: Tokenizer) -> Counter[str]:
+def check_vocab_size(texts: Iterable[str], vocab_size: int, cased: bool = False) -> None:
+    """Refuse a size that cannot hold even the characters of these texts, which may be a few of a corpus."""
+    _words_and_characters(texts, vocab_size, cased)
+
+
+def _words_and_characters(
+    texts: Iterable[str], vocab_size: int, cased: bool
+) -> tuple[dict[str, int], list[str], list[str]]:
+    """Words with their counts, the characters they are made of, and those inside words as tokens: `##x`."""
+    counts = _count_words(texts, cased)
+    characters = Counter[str]()
+    for word, count in counts.items():
+        for character in word:
+            characters[character] += count
+    alphabet = set(sorted(characters, key=lambda c: (-characters[c], c))[:ALPHABET_SIZE])
+    words = {word: count for word, count in sorted(counts.items()) if alphabet.issuperset(word)}
+    inner = sorted({f"##{character}" for word in words for character in word[1:]})
+    smallest = len(SPECIAL_TOKENS) + len(alphabet) + len(inner)
+    if vocab_size < smallest:
+        raise ValueError(
+            f"--train-vocab-size {vocab_size} is too small for this text: give at least {smallest}, for "
+            f"{len(SPECIAL_TOKENS)} special tokens, {len(alphabet)} characters and {len(inner)} inside words; "
+            "some thousands are usual"
+        )
+    return words, sorted(alphabet), inner
+
+
+def _count_words(texts: Iterable[str], cased: bool) -> Counter[str]:
     """How often each word occurs, after BERT's normalisation."""
+    from transformers import BertTokenizer
+
+    backend = BertTokenizer(do_lower_case=not cased).backend_tokenizer
     raw = Counter[str]()
     for text in texts:
         raw.update(_WORD.findall(text))

@@ -13,16 +13,14 @@ from sharedqkv.robustness.chance import chance
 from sharedqkv.robustness.domain_sources import load_domain
 from sharedqkv.robustness.domains import DOMAINS, counted_records, domains_for, score_domain
 from sharedqkv.robustness.exclusions import excluded
-from sharedqkv.robustness.model_noise import MODEL_NOISES
-from sharedqkv.robustness.text_noise import RATES, TEXT_NOISES, corrupt
+from sharedqkv.robustness.noises import MODEL_NOISES, NOISES, SEVERITIES
+from sharedqkv.robustness.text_noise import TEXT_NOISES, corrupt
 from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.sources import load_rows
 from sharedqkv.tasks.squad import Question
 from sharedqkv.tasks.task import Record, Task
 
 CLEAN = "clean"
-NOISES = (*TEXT_NOISES, *MODEL_NOISES)
-SEVERITIES = tuple(range(1, len(RATES) + 1))
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from tqdm.auto import tqdm
 
 from sharedqkv.robustness.conditions import Condition, Examples, conditions_for, load_examples
 from sharedqkv.robustness.domains import DOMAINS
-from sharedqkv.robustness.model_noise import MODEL_NOISES, NoisyRow, noise_in
+from sharedqkv.robustness.model_noise import NoisyRow, noise_in
+from sharedqkv.robustness.noises import MODEL_NOISES
 from sharedqkv.robustness.text_noise import TEXT_NOISES
 from sharedqkv.robustness.tried import TriedModel, models_of
 from sharedqkv.robustness.workers import Desk, Job, Prepared, Workers

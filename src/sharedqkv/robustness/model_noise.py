@@ -15,16 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharedqkv.robustness.noises import MODEL_NOISES
 from sharedqkv.robustness.text_noise import RATES
 from sharedqkv.tasks.outputs import OnBatch
 
+__all__ = ["MODEL_NOISES", "STRENGTHS", "NoisyRow", "noise_in"]
+
 STRENGTHS = (0.1, 0.25, 0.5, 1.0, 1.5)
 """Severities 1 to 5 of noise on embeddings: its standard deviation, in that of the embeddings."""
-MODEL_NOISES = {
-    "gaussian": "normal noise after the LayerNorm of the embeddings",
-    "uniform": "uniform noise of the same standard deviation there",
-    "token_dropout": "a share of the tokens is hidden from attention",
-}
 _PLACES = 2**22
 """So many different stretches of random numbers; drawn once, since drawing anew would cost more than the model."""
 

@@ -2,10 +2,9 @@
 
 import dataclasses
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,9 @@ import yaml
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sharedqkv import schema
-from sharedqkv.data.prepare import PrepareArguments
-from sharedqkv.data.sources import NAMED_CORPORA, resolve_source
+from sharedqkv.data.prepare import FIRST_LOOK, PrepareArguments
+from sharedqkv.data.sources import NAMED_CORPORA, Source, resolve_source, sample_documents
+from sharedqkv.data.tokenizer import check_vocab_size
 from sharedqkv.evidence.report.collect import Entrant
 from sharedqkv.models import SharedQKVConfig
 from sharedqkv.models.specs import parse_spec
@@ -22,6 +22,8 @@ from sharedqkv.robustness.conditions import parse_noises, parse_severities
 from sharedqkv.robustness.domains import DOMAINS, parse_domains
 from sharedqkv.robustness.grid import Plan
 from sharedqkv.study.definition import Bench, Study, StudyFile, WorldSizes
+from sharedqkv.study.shipped import SHIPPED, shipped_studies
+from sharedqkv.study.world import World
 from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.finetune import parse_seeds, parse_tasks
 from sharedqkv.tasks.recipe import FinetuneRecipe, load_recipes_from
@@ -29,13 +31,10 @@ from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.sources import require_split
 from sharedqkv.training.recipe import PretrainRecipe, recipe_values
 
-__all__ = ["Entrant", "Study", "load_study", "shipped_studies"]
+__all__ = ["Entrant", "Study", "load_study"]
 
-SHIPPED = Path(str(files("sharedqkv"))) / "studies"
-
-
-def shipped_studies() -> list[str]:
-    return sorted(path.stem for path in SHIPPED.glob("*.yaml"))
+FEW_STORIES = 20
+"""Of the world, to know its characters by."""
 
 
 def load_study(name: str) -> Study:
@@ -170,27 +169,38 @@ class _Reader:
     def _corpus(self) -> tuple[WorldSizes | None, dict[str, Any]]:
         values = dict(self.file.corpus)
         if "world" not in values:
-            self._section("corpus", PrepareArguments, {"output": "corpus", **values})
-            self._check_sources(values)
+            arguments = self._section("corpus", PrepareArguments, {"output": "corpus", **values})
+            if sources := self._check_sources(values):
+                self._check_vocab_size(arguments, sample_documents(sources, FIRST_LOOK, arguments.text_options()))
             return None, values
         if "source" in values:
             raise self._error("corpus", "give world or source, not both")
         sizes = {item.name for item in dataclasses.fields(WorldSizes)}
         given = {name: values.pop(name) for name in list(values) if name in sizes}
         world = self._section("corpus", WorldSizes, given)
-        self._section("corpus", PrepareArguments, {"output": "corpus", "source": ["world"], **values})
+        arguments = self._section("corpus", PrepareArguments, {"output": "corpus", "source": ["world"], **values})
+        self._check_vocab_size(arguments, World(world.seed).documents(min(world.world, FEW_STORIES)))
         return world, values
 
-    def _check_sources(self, values: Mapping[str, Any]) -> None:
+    def _check_vocab_size(self, arguments: PrepareArguments, texts: Iterable[str]) -> None:
+        if (size := arguments.train_vocab_size) is not None:
+            self._at("corpus", lambda: check_vocab_size(texts, size, arguments.cased))
+
+    def _check_sources(self, values: Mapping[str, Any]) -> list[Source]:
+        """Those to train on that are here and not on the hub."""
+        found = []
         for key in ("source", "validation_source"):
             for source in values.get(key, ()):
                 name = source.rpartition("=")[0] or source
                 if name.partition("@")[0] in NAMED_CORPORA:
                     continue  # on the hub
                 try:
-                    resolve_source(source, "train")
+                    resolved = resolve_source(source, "train")
                 except (ValueError, OSError) as error:
                     raise self._error("corpus", f"{key}: {error}") from None
+                if key == "source":
+                    found.append(resolved)
+        return found
 
     def _pretrain(self) -> dict[str, Any]:
         values = dict(self.file.pretrain)

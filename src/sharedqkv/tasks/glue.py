@@ -3,14 +3,16 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharedqkv.models import SharedQKVForSequenceClassification
 from sharedqkv.tasks.metrics import GLUE_METRICS, Metric, metric_scores
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.task import Features, Record, Row, Split, check_columns, check_text
+
+if TYPE_CHECKING:
+    from sharedqkv.models import SharedQKVForSequenceClassification
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class GlueTask:
             raise ValueError(f"{place}: unknown label {label!r}; {self.name} has {known}")
         return numbers[str(label)]
 
-    def new_model(self, encoder: Any) -> SharedQKVForSequenceClassification:
+    def new_model(self, encoder: Any) -> "SharedQKVForSequenceClassification":
+        from sharedqkv.models import SharedQKVForSequenceClassification
+
         config = encoder.config
         config.num_labels = len(self.labels) or 1
         config.problem_type = "single_label_classification" if self.labels else "regression"

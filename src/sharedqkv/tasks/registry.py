@@ -1,8 +1,8 @@
 """The one list of tasks, by name."""
 
 import difflib
-from importlib.metadata import entry_points
 
+from sharedqkv.plugins import left_out, load_plugins
 from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.glue import GLUE
 from sharedqkv.tasks.squad import SQUAD
@@ -11,7 +11,6 @@ from sharedqkv.tasks.task import Task
 ENTRY_POINT_GROUP = "sharedqkv.tasks"
 
 TASKS: dict[str, Task] = {**GLUE, **SQUAD, **BUILT_IN}
-_searched_for_entry_points = False
 
 
 def register_task(task: Task) -> Task:
@@ -28,11 +27,7 @@ def register_task(task: Task) -> Task:
 
 
 def task_names() -> list[str]:
-    global _searched_for_entry_points
-    if not _searched_for_entry_points:
-        _searched_for_entry_points = True
-        for entry_point in entry_points(group=ENTRY_POINT_GROUP):
-            entry_point.load()
+    load_plugins(ENTRY_POINT_GROUP)
     return list(TASKS)
 
 
@@ -40,5 +35,5 @@ def get_task(name: str) -> Task:
     if name not in TASKS and name not in task_names():
         close = difflib.get_close_matches(name, TASKS, n=1)
         hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise ValueError(f"unknown task {name!r}.{hint} Known: {', '.join(TASKS)}")
+        raise ValueError(f"unknown task {name!r}.{hint} Known: {', '.join(TASKS)}.{left_out(ENTRY_POINT_GROUP)}")
     return TASKS[name]

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sharedqkv.models import SharedQKVForQuestionAnswering
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.squad_metrics import Windows, best_spans, best_threshold, squad_scores
 from sharedqkv.tasks.task import Features, Record, Row, Split, check_columns, check_text
+
+if TYPE_CHECKING:
+    from sharedqkv.models import SharedQKVForQuestionAnswering
 
 _CHUNK = 1000
 """Questions tokenised at once, to bound the memory."""
@@ -77,7 +79,9 @@ class SquadTask:
                 raise ValueError(f"{place}: answer {text!r} does not stand at character {start} of its context")
         return Question(name, question, context, texts, starts)
 
-    def new_model(self, encoder: Any) -> SharedQKVForQuestionAnswering:
+    def new_model(self, encoder: Any) -> "SharedQKVForQuestionAnswering":
+        from sharedqkv.models import SharedQKVForQuestionAnswering
+
         model = SharedQKVForQuestionAnswering(encoder.config)
         encoder.pooler = None
         model.bert = encoder

@@ -5,12 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
 from sharedqkv import schema
-from sharedqkv.models import SharedQKVConfig
+
+if TYPE_CHECKING:
+    from sharedqkv.models import SharedQKVConfig
 
 SHIPPED = Path(str(files("sharedqkv"))) / "recipes"
 
@@ -136,7 +138,9 @@ class PretrainRecipe:
             raise ValueError(f"model: {', '.join(reserved)} {'has' if len(reserved) == 1 else 'have'} its own place")
         self.model_config(vocab_size=1000, length=8)
 
-    def model_config(self, vocab_size: int, length: int, pad_token_id: int = 0) -> SharedQKVConfig:
+    def model_config(self, vocab_size: int, length: int, pad_token_id: int = 0) -> "SharedQKVConfig":
+        from sharedqkv.models import SharedQKVConfig  # not for `--help`, which lists the fields
+
         values = {
             "vocab_size": vocab_size,
             "pad_token_id": pad_token_id,

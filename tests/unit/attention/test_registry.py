@@ -1,6 +1,7 @@
 import pytest
 from torch import nn
 
+from sharedqkv import plugins
 from sharedqkv.attention import Geometry, Variant, build_variant, get_variant, register_variant, registry, variant_names
 
 
@@ -53,7 +54,7 @@ def test_entry_points_of_other_packages_are_found(monkeypatch):
                     super().__init__(geometry, options)
                     self.query = nn.Linear(geometry.width, geometry.width)
 
-    monkeypatch.setattr(registry, "_loaded_entry_points", False)
-    monkeypatch.setattr(registry, "entry_points", lambda group: [EntryPoint()] if group == "sharedqkv.variants" else [])
+    monkeypatch.setattr(plugins, "_left_out", {})
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [EntryPoint()] if group == "sharedqkv.variants" else [])
     assert get_variant("from_elsewhere").__name__ == "FromElsewhere"
     assert "from_elsewhere" in variant_names()

@@ -24,15 +24,67 @@ def test_help_answers_in_under_a_second():
     assert min(seconds) < 1
 
 
-def test_help_imports_nothing_heavy():
-    code = """
+WITHOUT_WAITING = """
 import sys, sharedqkv_console
 try:
-    sharedqkv_console.main(["--help"])
-except SystemExit:
-    print("torch" in sys.modules)
+    code = sharedqkv_console.main(sys.argv[1:])
+except SystemExit as stopped:
+    code = stopped.code
+print(code, sorted({"torch", "transformers"} & set(sys.modules)))
 """
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.endswith("False\n")
+
+
+def answered_without_torch(*arguments: str) -> str:
+    """What is printed by the end of a new process, the exit code and what it loaded last."""
+    command = [sys.executable, "-c", WITHOUT_WAITING, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120).stdout
+
+
+@pytest.mark.parametrize("command", [[], *([command] for command in sharedqkv_console.COMMANDS)])
+def test_help_does_not_wait_for_torch(command):
+    printed = answered_without_torch(*command, "--help")
+    assert printed.startswith("usage: sharedqkv")
+    assert printed.endswith("0 []\n")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["params", "--lengths", "0"],
+        ["prepare", "--source", "a.txt", "--output", "out", "--train-vocab-size", "5"],
+        ["bench", "--peers", "gpt"],
+        ["bench", "--rows", "0"],
+        ["robust", "run", "--output", "out", "--noise", "keybord"],
+        ["compare", "run"],
+        ["report"],
+    ],
+)
+def test_mistakes_in_arguments_do_not_wait_for_torch(arguments):
+    assert answered_without_torch(*arguments) == "2 []\n"
+
+
+def test_after_help_the_package_can_be_imported_whole():
+    code = """
+import sharedqkv_console
+try:
+    sharedqkv_console.main(["bench", "--help"])
+except SystemExit:
+    import sharedqkv.schema
+    from transformers import AutoConfig
+    print(sharedqkv.schema.__name__, AutoConfig.for_model("sharedqkv").attention_variant)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.stdout.endswith("sharedqkv.schema standard\n"), result.stderr
+
+
+def test_a_command_runs_with_the_package_whole():
+    code = """
+import sys, sharedqkv_console
+sharedqkv_console.main(["params", "--size", "tiny", "--variants", "shared"])
+print(sys.modules["sharedqkv"].SharedQKVConfig.__name__)
+"""
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    assert result.stdout.endswith("SharedQKVConfig\n"), result.stderr
 
 
 def test_no_command_shows_the_help():

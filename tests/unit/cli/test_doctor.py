@@ -5,9 +5,11 @@ import pytest
 import sharedqkv_console
 from sharedqkv.cli import doctor, probes
 from sharedqkv.cli.probes import Finding, Probe, run_probes
+from sharedqkv.kernels import op
 
 
-def test_reports_what_is_here_and_works(capsys):
+def test_reports_what_is_here_and_works(capsys, monkeypatch):
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)  # set for the tests of the kernels
     assert sharedqkv_console.main(["doctor", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     packages = {package["name"]: package for package in report["packages"]}
@@ -16,6 +18,9 @@ def test_reports_what_is_here_and_works(capsys):
     assert works["cpu", "eager", "float32"]
     assert works["cpu", "sdpa", "float32"]
     assert report["problems"] == []
+    details = {p["backend"]: p["detail"] for p in report["probes"] if (p["device"], p["dtype"]) == ("cpu", "float32")}
+    assert details["sdpa"] == "forward and backward"
+    assert details["fused"].startswith("forward and backward, but by SDPA: ")
 
 
 def test_says_what_is_missing_and_how_to_get_it(monkeypatch, capsys):
@@ -47,6 +52,16 @@ def test_an_impossible_backend_is_a_finding_not_a_crash():
     works, detail = probes.try_out(Probe("cpu", "no_such_backend", "float32"))
     assert not works
     assert "no_such_backend" in detail
+
+
+def test_what_fused_leaves_to_sdpa_is_told_with_the_reason(monkeypatch):
+    monkeypatch.setattr(op, "TRITON_INSTALLED", True)
+    monkeypatch.setattr(op, "INTERPRETED", False)
+    works, detail = probes.try_out(Probe("cpu", "fused", "float32"))
+    assert works
+    assert detail == ("forward and backward, but by SDPA: the kernels need an NVIDIA GPU, and the tensors are on 'cpu'")
+    monkeypatch.setattr(op, "TRITON_INSTALLED", False)
+    assert probes.try_out(Probe("cpu", "fused", "float32"))[1].endswith("but by SDPA: Triton is not installed")
 
 
 @pytest.mark.parametrize("works", [True, False])

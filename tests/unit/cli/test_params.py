@@ -3,6 +3,7 @@ import json
 import pytest
 
 import sharedqkv_console
+from sharedqkv.models import SIZES
 
 
 def test_json(capsys):
@@ -25,12 +26,24 @@ def test_table_is_never_cut_off(capsys, monkeypatch):
     assert "66.53 %" in output
 
 
-@pytest.mark.parametrize("arguments", [["--size", "huge"], ["--lengths", "0"], ["--lengths", "many"]])
+@pytest.mark.parametrize("arguments", [["--lengths", "0"], ["--lengths", "many"]])
 def test_bad_arguments(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         sharedqkv_console.main(["params", *arguments])
     assert stopped.value.code == 2
     assert arguments[-1] in capsys.readouterr().err
+
+
+def test_an_unknown_size_lists_the_known(capsys):
+    assert sharedqkv_console.main(["params", "--size", "huge"]) == 2
+    assert f"unknown size 'huge'; known: {', '.join(SIZES)}" in capsys.readouterr().err
+
+
+def test_the_help_names_every_size(capsys):
+    with pytest.raises(SystemExit):
+        sharedqkv_console.main(["params", "--help"])
+    *most, last = SIZES
+    assert f"{', '.join(most)} or {last}" in " ".join(capsys.readouterr().out.split())
 
 
 def test_longer_than_bert(capsys):

@@ -372,6 +372,7 @@ def test_training_text_that_is_all_held_out_is_an_error(run, tmp_path, make_docu
         ({"source": ()}, "at least one --source"),
         ({"tokenizer": None}, "either a --tokenizer, or with --train-vocab-size"),
         ({"train_vocab_size": 100}, "either a --tokenizer, or with --train-vocab-size"),
+        ({"tokenizer": None, "train_vocab_size": 5}, "--train-vocab-size must be at least 6, for the special tokens"),
         ({"validation_fraction": 1.0}, "--validation-fraction must be at least 0 and below 1, not 1.0"),
         ({"length": 4}, "--length must be at least 8, not 4"),
         ({"processes": 0}, "--processes must be at least 1, not 0"),
@@ -382,6 +383,17 @@ def test_training_text_that_is_all_held_out_is_an_error(run, tmp_path, make_docu
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         PrepareArguments(**{"output": "x", "source": ("a.txt",), "tokenizer": "vocab.txt", **arguments})
+
+
+def test_a_vocabulary_too_small_for_the_text_is_refused_before_much_is_read(
+    run, tmp_path, make_documents, write_jsonl, monkeypatch
+):
+    monkeypatch.setattr("sharedqkv.data.prepare.train_tokenizer", lambda *_: pytest.fail("much was read"))
+    source = write_jsonl(tmp_path / "a.jsonl", make_documents(20))
+    with pytest.raises(
+        ValueError, match=r"--train-vocab-size 20 is too small for this text: give at least \d\d, for 5 s"
+    ):
+        run(source, tokenizer=None, train_vocab_size=20)
 
 
 def test_weights_for_some_or_for_validation_are_errors(run, tmp_path, make_documents, write_jsonl):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from sharedqkv.study.plan import load_study, shipped_studies
+from sharedqkv.study.plan import load_study
+from sharedqkv.study.shipped import shipped_studies
 
 GOOD = """\
 title: A trial
@@ -78,6 +79,14 @@ def test_positions_multiply_the_variants(write):
         (("world: 40", "wordl: 40"), "line 5: unknown key 'wordl'"),
         (("length: 32", "lenght: 32"), r"line 7: unknown key 'lenght'. Did you mean 'length'\?"),
         (("  train_vocab_size: 300\n", ""), "either a --tokenizer, or with --train-vocab-size"),
+        (
+            ("size: 300", "size: 5"),
+            "line 6: --train-vocab-size must be at least 6, for the special tokens and one char",
+        ),
+        (
+            ("size: 300", "size: 30"),
+            r"line 6: corpus: --train-vocab-size 30 is too small .*: give at least \d\d, for 5",
+        ),
         (("recipe: tiny_cpu", "recipe: tiny"), "no recipe 'tiny'"),
         (("max_steps: 4", "max_stps: 4"), r"line 10: unknown key 'max_stps'. Did you mean 'max_steps'\?"),
         (("max_steps: 4", "max_steps: four"), "line 10: max_steps must be a whole number"),
@@ -116,6 +125,15 @@ def test_what_is_wrong_is_told_with_its_line(change, message, write):
     assert change[0] in GOOD
     with pytest.raises((ValueError, OSError), match=message):
         load_study(write(GOOD.replace(*change)))
+
+
+def test_a_vocabulary_too_small_for_text_of_ones_own_is_told_before_anything_runs(write, tmp_path):
+    (tmp_path / "own.txt").write_text("the quick brown fox jumps over the lazy dog\n")
+    own = GOOD.replace("world: 40", f"source: [{tmp_path / 'own.txt'}]")
+    own = own[: own.index("finetune:")]
+    assert load_study(write(own)).prepare["train_vocab_size"] == 300
+    with pytest.raises(ValueError, match=r"line 6: corpus: --train-vocab-size 40 is too small for this text"):
+        load_study(write(own.replace("size: 300", "size: 40")))
 
 
 def test_a_variant_with_positions_of_its_own(write):

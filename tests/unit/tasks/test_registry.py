@@ -5,6 +5,7 @@ from importlib.metadata import EntryPoint
 import pytest
 from finetuning_helpers import make_model, make_rows, run_here, write_jsonl
 
+from sharedqkv import plugins
 from sharedqkv.tasks import registry
 from sharedqkv.tasks.glue import GLUE, GlueTask
 from sharedqkv.tasks.metrics import accuracy
@@ -16,7 +17,7 @@ SPAM = GlueTask("spam", ("sentence",), ("ham", "spam"), (accuracy,), (Split("spa
 @pytest.fixture(autouse=True)
 def fresh_registry(monkeypatch):
     monkeypatch.setattr(registry, "TASKS", dict(registry.TASKS))
-    monkeypatch.setattr(registry, "_searched_for_entry_points", False)
+    monkeypatch.setattr(plugins, "_left_out", {})
 
 
 def test_an_unknown_task_names_its_like():
@@ -38,7 +39,7 @@ def test_entry_points_are_found_when_a_name_is_unknown(monkeypatch):
         def load(self):
             return registry.register_task(SPAM)
 
-    monkeypatch.setattr(registry, "entry_points", lambda group: [Found("spam", "some.module", group)])
+    monkeypatch.setattr(plugins, "entry_points", lambda group: [Found("spam", "some.module", group)])
     assert registry.get_task("spam") is SPAM
     assert "spam" in registry.task_names()
 

@@ -9,7 +9,7 @@ import torch
 from transformers import BertConfig, BertForMaskedLM, ModernBertConfig, ModernBertForMaskedLM
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sharedqkv.accounting.bench.settings import Settings
+from sharedqkv.accounting.bench.settings import PEERS, Settings
 from sharedqkv.accounting.parameters import count_parameters
 from sharedqkv.kernels import FUSED
 from sharedqkv.kernels.backend import why_not_fused
@@ -71,7 +71,7 @@ def choose_entrants(
     for peer in peers:
         if peer not in PEERS:
             raise ValueError(f"unknown peer {peer!r}; known: {', '.join(PEERS)}")
-        entrants.append(PEERS[peer](settings, bert))
+        entrants.append(_MAKE_PEER[peer](settings, bert))
     names = [entrant.name for entrant in entrants]
     if not names:
         raise ValueError("nobody takes part: name at least one variant or peer")
@@ -201,4 +201,6 @@ def _modernbert(settings: Settings, same_as: str | None) -> Entrant:
     return entrant(64 * max(1, 1 + round((target - one) / (two - one))))
 
 
-PEERS: dict[str, Callable[[Settings, str | None], Entrant]] = {"hf_bert": _hf_bert, "modernbert": _modernbert}
+_MAKE_PEER: dict[str, Callable[[Settings, str | None], Entrant]] = dict(
+    zip(PEERS, (_hf_bert, _modernbert), strict=True)
+)

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -19,11 +19,9 @@ from sharedqkv.accounting.bench.passes import (
     watts_of,
 )
 from sharedqkv.accounting.bench.roofline import Floor, Peaks, floor_of, measure_peaks
-from sharedqkv.accounting.bench.settings import Settings
+from sharedqkv.accounting.bench.settings import Kind, Settings
 from sharedqkv.accounting.bench.summary import Summary, summarise
 
-Kind = Literal["train", "forward"]
-KINDS: tuple[Kind, ...] = ("train", "forward")
 Say = Callable[[str], None]
 
 

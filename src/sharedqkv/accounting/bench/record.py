@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sharedqkv.accounting.bench.entrants import Entrant
-from sharedqkv.accounting.bench.measure import Kind, Measured, PassMeasured
-from sharedqkv.accounting.bench.settings import Settings
+from sharedqkv.accounting.bench.measure import Measured, PassMeasured
+from sharedqkv.accounting.bench.settings import Kind, Settings
 
 TITLES: dict[Kind, str] = {"train": "training step", "forward": "forward pass of the encoder"}
 

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from typing import Literal
 
+Kind = Literal["train", "forward"]
+KINDS: tuple[Kind, ...] = ("train", "forward")
+PEERS = ("hf_bert", "modernbert")
+
 
 @dataclass(frozen=True)
 class Settings:
