@@ -21,10 +21,13 @@ from sharedqkv.attention.tied import Tied, TiedOptions
 class SharedOptions(TiedOptions):
     diagonals: str = "query_key_value"
     """Which there are: all in the paper's model, `query_key` (rotary) or `query` in one that was folded."""
+    init: str = "ones"
+    """Of dq: `ones` as in the paper, or random `signs`, so that a token's own key no longer fits its query best."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("diagonals", self.diagonals, ("query_key_value", "query_key", "query"))
+        require_choice("init", self.init, ("ones", "signs"))
 
 
 @register_variant("shared")
@@ -45,6 +48,8 @@ class Shared(Tied):
         for scale in (self.query_scale, self.key_scale, self.value_scale):
             if scale is not None:
                 initialization.ones_(scale)
+        if self.options.init == "signs":
+            initialization.copy_(self.query_scale, torch.randint_like(self.query_scale, 2) * 2 - 1)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         projected = super().forward(hidden_BLD)

@@ -3,10 +3,12 @@
 import pytest
 import torch
 from attention_helpers import build, hidden_states, is_symmetric, logits, rotation
+from helpers import tiny_config
 from torch.testing import assert_close
 
 from sharedqkv.attention import Geometry, build_variant
 from sharedqkv.attention.rotary import plain_queries_keys_values
+from sharedqkv.models import SharedQKVModel
 
 
 def with_random_diagonals(**options):
@@ -20,6 +22,26 @@ def with_random_diagonals(**options):
 def test_diagonals_start_at_one():
     variant = build("shared")
     assert all((scale == 1).all() for scale in (variant.query_scale, variant.key_scale, variant.value_scale))
+
+
+@pytest.mark.parametrize("name", ["shared", "rolled"])
+def test_queries_may_start_with_random_signs(name):
+    model = SharedQKVModel(tiny_config(name, attention_options={"init": "signs"}))
+    first, second = (attention.self for attention in model.encoder.attentions()[:2])
+    assert set(first.query_scale.tolist()) == {-1.0, 1.0}
+    assert not torch.equal(first.query_scale, second.query_scale)
+    assert (first.key_scale == 1).all()
+    assert (first.value_scale == 1).all()
+    with pytest.raises(ValueError, match="'init' must be one of ones, signs, not 'zeros'"):
+        build_variant(name, Geometry(24, 3), {"init": "zeros"})
+
+
+def test_signs_of_a_checkpoint_stay(tmp_path):
+    model = SharedQKVModel(tiny_config("shared", attention_options={"init": "signs"}))
+    model.save_pretrained(tmp_path)
+    loaded = type(model).from_pretrained(tmp_path)
+    for before, after in zip(model.encoder.attentions(), loaded.encoder.attentions(), strict=True):
+        assert torch.equal(before.self.query_scale, after.self.query_scale)
 
 
 def test_bias_is_off_unless_asked_for():
