@@ -1,0 +1,144 @@
+"""Which tie is worth a GPU? A small model each, on a CPU, for the beginning of training: who leaves the plateau?
+
+    sharedqkv prepare --source TEXT --train-vocab-size 4096 --length 64 --validation-fraction 0.01 --output CORPUS
+    pip install --no-deps benchmarks/evidence/ties
+    python benchmarks/evidence/screen_ties.py standard shared shared:init=signs filtered --corpus CORPUS --output FOLDER
+
+Four layers × 128, eight heads, rotary positions, pre-LN; 64 rows of 64 tokens a step, AdamW at 0.002 with 75 steps of
+warm-up and no decay. Rows and masks depend on the seed alone. One seed can call nothing: this only sorts ideas.
+"""
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from multiprocessing import Pool
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sharedqkv.models import SharedQKVConfig, SharedQKVForMaskedLM
+from sharedqkv.models.specs import config_from_spec
+from sharedqkv.training.run_folder import environment, now
+
+ROWS = 64
+WARMUP = 75
+LEARNING_RATE = 2e-3
+MASKED = 0.15
+VALIDATION_ROWS = 2240
+MASK, SPECIAL, IGNORED = 4, 5, -100
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("variants", nargs="+", metavar="VARIANT[:key=value,...]")
+    parser.add_argument("--corpus", type=Path, required=True, help="folder that `sharedqkv prepare` made")
+    parser.add_argument("--output", type=Path, required=True, help="folder for a file of each variant")
+    parser.add_argument("--steps", type=int, default=700)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2, help="variants at once, a thread each (default: 2)")
+    options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    jobs = [(variant, options) for variant in options.variants if not (options.output / f"{variant}.json").exists()]
+    with Pool(options.processes, maxtasksperchild=1) as pool:
+        for line in pool.imap_unordered(screen, jobs, chunksize=1):
+            print(line, flush=True)
+    return 0
+
+
+def screen(job: tuple[str, argparse.Namespace]) -> str:
+    variant, options = job
+    torch.set_num_threads(1)
+    torch.manual_seed(options.seed)
+    train, validation = (np.load(options.corpus / f"{split}-00000.npy") for split in ("train", "validation"))
+    model = SharedQKVForMaskedLM(_config(variant))
+    attention = sum(weight.numel() for weight in model.base_model.encoder.layer[0].attention.parameters())
+    optimizer = _optimizer(model)
+    losses, held_out, began = [], {}, time.monotonic()
+    for step, (ids, labels) in enumerate(_batches(train, options.seed, options.steps), 1):
+        for group in optimizer.param_groups:
+            group["lr"] = LEARNING_RATE * min(1, step / WARMUP)
+        loss = model(input_ids=ids, labels=labels).loss
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+        if step % 350 == 0 or step == options.steps:
+            held_out[step] = _held_out_loss(model, validation)
+    means = [round(float(np.mean(part)), 4) for part in np.split(np.array(losses), range(50, len(losses), 50))]
+    record = {
+        "variant": variant,
+        "seed": options.seed,
+        "steps": options.steps,
+        "parameters_of_an_attention_block": attention,
+        "training_loss_of_50_steps_each": means,
+        "held_out_loss": held_out,
+        "seconds": round(time.monotonic() - began, 1),
+        "ended": now(),
+        "environment": environment(),
+    }
+    (options.output / f"{variant}.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    return f"{variant:32} {attention:8,} {record['seconds']:6.0f} s  {held_out}"
+
+
+def _config(variant: str) -> SharedQKVConfig:
+    return config_from_spec(
+        variant,
+        "tiny",
+        vocab_size=4096,
+        hidden_size=128,
+        num_hidden_layers=4,
+        num_attention_heads=8,
+        intermediate_size=512,
+        max_position_embeddings=64,
+        position_embedding_type="rotary",
+        norm_placement="pre",
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+
+
+def _optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    matrices = [weight for weight in model.parameters() if weight.ndim >= 2]
+    others = [weight for weight in model.parameters() if weight.ndim < 2]
+    groups = [{"params": matrices, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+    return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True)
+
+
+def _batches(rows: np.ndarray, seed: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+    order = np.random.default_rng(seed).permutation(len(rows))
+    generator = torch.Generator().manual_seed(seed)
+    for step in range(steps):
+        start = step * ROWS % (len(order) - ROWS)
+        yield _masked(rows[order[start : start + ROWS]], generator)
+
+
+def _masked(rows: np.ndarray, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """BERT's masking: of 15 % of the tokens 80 % become [MASK], 10 % another word, 10 % stay."""
+    ids = torch.from_numpy(rows.astype(np.int64))
+    chosen = (torch.rand(ids.shape, generator=generator) < MASKED) & (ids >= SPECIAL)
+    fate = torch.rand(ids.shape, generator=generator)
+    others = torch.randint(SPECIAL, 4096, ids.shape, generator=generator)
+    seen = torch.where(chosen & (fate < 0.8), MASK, torch.where(chosen & (fate >= 0.9), others, ids))
+    return seen, torch.where(chosen, ids, IGNORED)
+
+
+@torch.no_grad()
+def _held_out_loss(model: torch.nn.Module, rows: np.ndarray) -> float:
+    model.eval()
+    generator = torch.Generator().manual_seed(7)
+    total, count = 0.0, 0
+    for start in range(0, VALIDATION_ROWS, ROWS):
+        ids, labels = _masked(rows[start : start + ROWS], generator)
+        hidden = int((labels != IGNORED).sum())
+        total += float(model(input_ids=ids, labels=labels).loss) * hidden
+        count += hidden
+    model.train()
+    return round(total / count, 4)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
