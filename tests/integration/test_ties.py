@@ -1,0 +1,70 @@
+"""The ties under trial are what docs/evidence_plan.md allows."""
+
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from helpers import tiny_config
+
+from sharedqkv import SharedQKVModel
+from sharedqkv.accounting import count_parameters
+from sharedqkv.attention import registry
+from sharedqkv.models.specs import config_from_spec
+
+TIES = Path(__file__).parents[2] / "benchmarks" / "evidence" / "ties"
+MOST = 578_969  # shared's attention block at medium and 10 %
+NAMES = ["biased", "turned", "turned:random=true", "balanced", "filtered", "paired", "paired:taps=true", "crossed"]
+
+
+@pytest.fixture(autouse=True)
+def ties(monkeypatch):
+    monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
+    monkeypatch.syspath_prepend(TIES)
+    sys.modules.pop("sharedqkv_ties", None)
+    import sharedqkv_ties
+
+    return sharedqkv_ties
+
+
+@pytest.mark.parametrize("spec", [*NAMES, "narrow_filtered"])
+def test_no_larger_than_the_plan_allows_and_counted_right(spec):
+    config = config_from_spec(spec, "medium", position_embedding_type="rotary")
+    counted = count_parameters(config)
+    with torch.device("meta"):
+        assert counted.qkv == config.build_attention_variant().parameter_formula()
+    assert counted.attention_block <= MOST
+
+
+@pytest.mark.parametrize("spec", NAMES)
+def test_two_roles_come_from_one_tensor(spec):
+    """A change of a layer that makes keys also changes queries or values."""
+    variant = config_from_spec(spec, "tiny", position_embedding_type="rotary").build_attention_variant()
+    variant.init_weights(0.02)
+    projected = variant(torch.randn(1, 4, 128))
+    roles = (projected.q_BHLK, projected.k_BGLK, projected.v_BGLK)
+    reached = [_reached(variant, states) for states in roles]
+    assert any(reached[i] & reached[j] for i, j in ((0, 1), (1, 2)))
+
+
+def _reached(variant, states):
+    named = {name: weight for name, weight in variant.named_parameters() if name.endswith(".weight")}
+    found = torch.autograd.grad(states.sum(), list(named.values()), retain_graph=True, allow_unused=True)
+    return {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
+
+
+@pytest.mark.parametrize("spec", [*NAMES, "narrow_filtered"])
+def test_trains(spec):
+    name, _, option = spec.partition(":")
+    options = {option.partition("=")[0]: True} if option else {}
+    model = SharedQKVModel(tiny_config(name, attention_options=options, position_embedding_type="rotary"))
+    model(torch.randint(5, 40, (2, 8))).last_hidden_state.square().sum().backward()
+    for parameter_name, parameter in model.encoder.named_parameters():
+        assert torch.isfinite(parameter).all(), parameter_name
+        assert torch.isfinite(parameter.grad).all(), parameter_name
+
+
+def test_taps_look_at_neighbours(ties):
+    states = torch.arange(1.0, 5.0).view(1, 4, 1)
+    taps = torch.tensor([[10.0], [1.0], [100.0]])
+    assert ties.filtered(states, taps).flatten().tolist() == [201, 312, 423, 34]
