@@ -10,6 +10,7 @@ warm-up and no decay. Rows and masks depend on the seed alone. One seed can call
 
 import argparse
 import json
+import re
 import time
 from collections.abc import Iterator
 from multiprocessing import Pool
@@ -19,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sharedqkv.data.manifest import Manifest
 from sharedqkv.models import SharedQKVConfig, SharedQKVForMaskedLM
 from sharedqkv.models.specs import config_from_spec
 from sharedqkv.training.run_folder import environment, now
@@ -27,8 +29,7 @@ ROWS = 64
 WARMUP = 75
 LEARNING_RATE = 2e-3
 MASKED = 0.15
-VALIDATION_ROWS = 2240
-MASK, SPECIAL, IGNORED = 4, 5, -100
+IGNORED = -100
 
 
 def main() -> int:
@@ -41,7 +42,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=2, help="variants at once, a thread each (default: 2)")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
-    jobs = [(variant, options) for variant in options.variants if not (options.output / f"{variant}.json").exists()]
+    jobs = [(variant, options) for variant in options.variants]
     with Pool(options.processes, maxtasksperchild=1) as pool:
         for line in pool.imap_unordered(screen, jobs, chunksize=1):
             print(line, flush=True)
@@ -53,11 +54,12 @@ def screen(job: tuple[str, argparse.Namespace]) -> str:
     torch.set_num_threads(1)
     torch.manual_seed(options.seed)
     train, validation = (np.load(options.corpus / f"{split}-00000.npy") for split in ("train", "validation"))
-    model = SharedQKVForMaskedLM(_config(variant))
+    manifest = Manifest.read(options.corpus)
+    model = SharedQKVForMaskedLM(_config(variant, manifest))
     attention = sum(weight.numel() for weight in model.base_model.encoder.layer[0].attention.parameters())
     optimizer = _optimizer(model)
     losses, held_out, began = [], {}, time.monotonic()
-    for step, (ids, labels) in enumerate(_batches(train, options.seed, options.steps), 1):
+    for step, (ids, labels) in enumerate(_batches(train, manifest, options.seed, options.steps), 1):
         for group in optimizer.param_groups:
             group["lr"] = LEARNING_RATE * min(1, step / WARMUP)
         loss = model(input_ids=ids, labels=labels).loss
@@ -67,7 +69,7 @@ def screen(job: tuple[str, argparse.Namespace]) -> str:
         optimizer.zero_grad()
         losses.append(loss.item())
         if step % 350 == 0 or step == options.steps:
-            held_out[step] = _held_out_loss(model, validation)
+            held_out[step] = _held_out_loss(model, validation, manifest)
     means = [round(float(np.mean(part)), 4) for part in np.split(np.array(losses), range(50, len(losses), 50))]
     record = {
         "variant": variant,
@@ -80,20 +82,21 @@ def screen(job: tuple[str, argparse.Namespace]) -> str:
         "ended": now(),
         "environment": environment(),
     }
-    (options.output / f"{variant}.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
+    name = re.sub(r"\W+", "-", variant)
+    (options.output / f"{name}-{options.seed}.json").write_text(json.dumps(record, indent=1), encoding="utf-8")
     return f"{variant:32} {attention:8,} {record['seconds']:6.0f} s  {held_out}"
 
 
-def _config(variant: str) -> SharedQKVConfig:
+def _config(variant: str, manifest: Manifest) -> SharedQKVConfig:
     return config_from_spec(
         variant,
         "tiny",
-        vocab_size=4096,
+        vocab_size=manifest.vocab_size,
         hidden_size=128,
         num_hidden_layers=4,
         num_attention_heads=8,
         intermediate_size=512,
-        max_position_embeddings=64,
+        max_position_embeddings=manifest.length,
         position_embedding_type="rotary",
         norm_placement="pre",
         hidden_dropout_prob=0.0,
@@ -108,31 +111,32 @@ def _optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(groups, lr=LEARNING_RATE, betas=(0.9, 0.98), fused=True)
 
 
-def _batches(rows: np.ndarray, seed: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _batches(rows: np.ndarray, manifest: Manifest, seed: int, steps: int) -> Iterator[tuple[Tensor, Tensor]]:
     order = np.random.default_rng(seed).permutation(len(rows))
     generator = torch.Generator().manual_seed(seed)
     for step in range(steps):
         start = step * ROWS % (len(order) - ROWS)
-        yield _masked(rows[order[start : start + ROWS]], generator)
+        yield _masked(rows[order[start : start + ROWS]], manifest, generator)
 
 
-def _masked(rows: np.ndarray, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+def _masked(rows: np.ndarray, manifest: Manifest, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """BERT's masking: of 15 % of the tokens 80 % become [MASK], 10 % another word, 10 % stay."""
     ids = torch.from_numpy(rows.astype(np.int64))
-    chosen = (torch.rand(ids.shape, generator=generator) < MASKED) & (ids >= SPECIAL)
+    first_word = manifest.mask_id + 1  # of a tokenizer that `prepare` trained
+    chosen = (torch.rand(ids.shape, generator=generator) < MASKED) & (ids >= first_word)
     fate = torch.rand(ids.shape, generator=generator)
-    others = torch.randint(SPECIAL, 4096, ids.shape, generator=generator)
-    seen = torch.where(chosen & (fate < 0.8), MASK, torch.where(chosen & (fate >= 0.9), others, ids))
+    others = torch.randint(first_word, manifest.vocab_size, ids.shape, generator=generator)
+    seen = torch.where(chosen & (fate < 0.8), manifest.mask_id, torch.where(chosen & (fate >= 0.9), others, ids))
     return seen, torch.where(chosen, ids, IGNORED)
 
 
 @torch.no_grad()
-def _held_out_loss(model: torch.nn.Module, rows: np.ndarray) -> float:
+def _held_out_loss(model: torch.nn.Module, rows: np.ndarray, manifest: Manifest) -> float:
     model.eval()
     generator = torch.Generator().manual_seed(7)
     total, count = 0.0, 0
-    for start in range(0, VALIDATION_ROWS, ROWS):
-        ids, labels = _masked(rows[start : start + ROWS], generator)
+    for start in range(0, len(rows), ROWS):
+        ids, labels = _masked(rows[start : start + ROWS], manifest, generator)
         hidden = int((labels != IGNORED).sum())
         total += float(model(input_ids=ids, labels=labels).loss) * hidden
         count += hidden

@@ -21,11 +21,22 @@ __all__ = [
     "savings_report",
 ]
 
+_MODULES = {
+    "Cost": "savings",
+    "ParameterCount": "parameters",
+    "Saving": "savings",
+    "cost_of": "savings",
+    "count_parameters": "parameters",
+    "default_specs": "savings",
+    "flops_formula": "flops",
+    "forward_flops_per_token": "flops",
+    "saving_of": "savings",
+    "savings_report": "savings",
+}
+
 
 def __getattr__(name: str) -> Any:
     """Imported at first use: `sharedqkv bench --help` needs settings of this room, but no torch."""
-    for module in ("flops", "parameters", "savings") if name in __all__ else ():
-        found = vars(import_module(f"{__name__}.{module}")).get(name)
-        if found is not None:
-            return found
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

@@ -45,6 +45,8 @@ def check(options: argparse.Namespace) -> None:
         raise ValueError(f"--alpha {options.alpha:g}: expected a number between 0 and 1")
     parse_noises(options.noise)
     parse_severities(options.severity)
+    if options.domains != "none":
+        parse_domains(options.domains)
 
 
 def run(options: argparse.Namespace) -> int:

@@ -20,7 +20,7 @@ from sharedqkv.data.blocks import BlockReport, BlockSettings
 from sharedqkv.data.layouts import Layout, RowFormat
 from sharedqkv.data.manifest import FORMAT, InputRecord, Manifest, SourceRecord
 from sharedqkv.data.reading import TextDocuments, TextOptions
-from sharedqkv.data.sources import SPLITS, Source, Split, resolve_source, sample_documents
+from sharedqkv.data.sources import SPLITS, Source, Split, first_documents, resolve_source, sample_documents
 from sharedqkv.data.steps import ReadBlock, Steps, digest, fingerprint
 from sharedqkv.data.tokenizer import (
     SMALLEST_VOCABULARY,
@@ -190,7 +190,7 @@ def _keep_tokenizer(
     if not folder.exists():
         size = arguments.train_vocab_size
         if tokenizer is None and size is not None:
-            first = sample_documents(sources, FIRST_LOOK, arguments.text_options())
+            first = first_documents(sources, FIRST_LOOK, arguments.text_options())
             check_vocab_size(first, size, arguments.cased)
             sample = sample_documents(sources, TOKENIZER_SAMPLE, arguments.text_options())
             tokenizer = train_tokenizer(sample, size, arguments.cased)

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Literal
@@ -173,6 +173,11 @@ def _joined(batches: Iterable[FileBatch], rows_per_document: int) -> Iterator[Fi
         rows = rows[complete:]
     if rows:
         yield ["\n".join(rows)], file, 0
+
+
+def first_documents(sources: Sequence[Source], characters: int, options: TextOptions) -> Iterator[str]:
+    """About as many characters from the first file of every source: for a quick look."""
+    return sample_documents([replace(source, files=source.files[:1]) for source in sources], characters, options)
 
 
 def sample_documents(sources: Sequence[Source], characters: int, options: TextOptions) -> Iterator[str]:

@@ -113,7 +113,19 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int, cased: bool = False) 
 
 def check_vocab_size(texts: Iterable[str], vocab_size: int, cased: bool = False) -> None:
     """Refuse a size that cannot hold even the characters of these texts, which may be a few of a corpus."""
-    _words_and_characters(texts, vocab_size, cased)
+    alphabet = {character for word in _count_words(texts, cased) for character in word}
+    _require_room(vocab_size, min(len(alphabet), ALPHABET_SIZE))
+
+
+def _require_room(vocab_size: int, characters: int, inside_words: int | None = None) -> None:
+    smallest = len(SPECIAL_TOKENS) + characters + (inside_words or 0)
+    if vocab_size < smallest:
+        parts = f"{len(SPECIAL_TOKENS)} special tokens, {characters} characters"
+        parts += " and some inside words" if inside_words is None else f" and {inside_words} inside words"
+        raise ValueError(
+            f"--train-vocab-size {vocab_size} is too small for this text: give at least {smallest}, for {parts}; some "
+            "thousands are usual"
+        )
 
 
 def _words_and_characters(
@@ -128,13 +140,7 @@ def _words_and_characters(
     alphabet = set(sorted(characters, key=lambda c: (-characters[c], c))[:ALPHABET_SIZE])
     words = {word: count for word, count in sorted(counts.items()) if alphabet.issuperset(word)}
     inner = sorted({f"##{character}" for word in words for character in word[1:]})
-    smallest = len(SPECIAL_TOKENS) + len(alphabet) + len(inner)
-    if vocab_size < smallest:
-        raise ValueError(
-            f"--train-vocab-size {vocab_size} is too small for this text: give at least {smallest}, for "
-            f"{len(SPECIAL_TOKENS)} special tokens, {len(alphabet)} characters and {len(inner)} inside words; "
-            "some thousands are usual"
-        )
+    _require_room(vocab_size, len(alphabet), len(inner))
     return words, sorted(alphabet), inner
 
 

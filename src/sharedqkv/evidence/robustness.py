@@ -18,7 +18,8 @@ from sharedqkv.evidence.robustness_scores import ScoreReader, mean
 from sharedqkv.evidence.runs import RunScores, combine_scores
 from sharedqkv.robustness.conditions import CLEAN, Condition, conditions_for
 from sharedqkv.robustness.grid import Plan
-from sharedqkv.robustness.model_noise import MODEL_NOISES, STRENGTHS
+from sharedqkv.robustness.model_noise import STRENGTHS
+from sharedqkv.robustness.noises import MODEL_NOISES
 from sharedqkv.robustness.text_noise import RATES
 from sharedqkv.tasks.cells import kept_cells
 from sharedqkv.tasks.metrics import matthews, pearson, spearman

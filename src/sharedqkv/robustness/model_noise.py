@@ -19,8 +19,6 @@ from sharedqkv.robustness.noises import MODEL_NOISES
 from sharedqkv.robustness.text_noise import RATES
 from sharedqkv.tasks.outputs import OnBatch
 
-__all__ = ["MODEL_NOISES", "STRENGTHS", "NoisyRow", "noise_in"]
-
 STRENGTHS = (0.1, 0.25, 0.5, 1.0, 1.5)
 """Severities 1 to 5 of noise on embeddings: its standard deviation, in that of the embeddings."""
 _PLACES = 2**22

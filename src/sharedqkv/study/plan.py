@@ -13,7 +13,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from sharedqkv import schema
 from sharedqkv.data.prepare import FIRST_LOOK, PrepareArguments
-from sharedqkv.data.sources import NAMED_CORPORA, Source, resolve_source, sample_documents
+from sharedqkv.data.sources import NAMED_CORPORA, Source, first_documents, resolve_source
 from sharedqkv.data.tokenizer import check_vocab_size
 from sharedqkv.evidence.report.collect import Entrant
 from sharedqkv.models import SharedQKVConfig
@@ -171,7 +171,7 @@ class _Reader:
         if "world" not in values:
             arguments = self._section("corpus", PrepareArguments, {"output": "corpus", **values})
             if sources := self._check_sources(values):
-                self._check_vocab_size(arguments, sample_documents(sources, FIRST_LOOK, arguments.text_options()))
+                self._check_vocab_size(arguments, first_documents(sources, FIRST_LOOK, arguments.text_options()))
             return None, values
         if "source" in values:
             raise self._error("corpus", "give world or source, not both")

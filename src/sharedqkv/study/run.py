@@ -48,8 +48,7 @@ def run_study(study: Study, output: str, jobs: int, on_event: Listener = lambda 
 def _run(study: Study, folder: Path, jobs: int, on_event: Listener) -> StudyOutcome:
     cells = cells_of(study)
     pending = [cell for cell in cells if not is_finished(cell, study, folder)]
-    # Every cell has a GPU to itself; where there is none, all share the CPU.
-    book = _Book(study, folder, cells, pending, side_by_side=1 if visible_gpus() else min(jobs, len(pending)))
+    book = _Book(study, folder, cells, pending, _pretrained_side_by_side(pending, jobs))
     book.write("running")
 
     def listen(event: Event) -> None:
@@ -65,6 +64,12 @@ def _run(study: Study, folder: Path, jobs: int, on_event: Listener) -> StudyOutc
     report = build_report(folder)
     ran = len(pending) - len(book.failed) - book.left_out
     return StudyOutcome(report, book.failed, book.left_out, ran, len(cells) - len(pending))
+
+
+def _pretrained_side_by_side(pending: Sequence[Cell], jobs: int) -> int:
+    """At most: every cell has a GPU to itself; where there is none, all share the CPU."""
+    to_pretrain = any(cell.stage == "pretrain" for cell in pending)
+    return min(jobs, len(pending)) if to_pretrain and not visible_gpus() else 1
 
 
 class _Book:
@@ -83,7 +88,7 @@ class _Book:
         }
         before = read_json(folder / "study.json") or {}
         self.started = before.get("started", now())
-        self.side_by_side = max(1, side_by_side, before.get("side_by_side", 1))
+        self.side_by_side = max(side_by_side, before.get("side_by_side", 1))
 
     def note(self, event: Event) -> None:
         if event.state == "started":

@@ -18,7 +18,7 @@ from sharedqkv.robustness.conditions import (
 )
 from sharedqkv.robustness.domains import DOMAINS
 from sharedqkv.robustness.exclusions import EXCLUSIONS
-from sharedqkv.robustness.model_noise import MODEL_NOISES
+from sharedqkv.robustness.noises import MODEL_NOISES
 from sharedqkv.robustness.text_noise import TEXT_NOISES
 from sharedqkv.tasks.registry import get_task
 

@@ -14,7 +14,8 @@ import torch
 from helpers import tiny_config, tiny_model
 from scipy.stats import kurtosis
 
-from sharedqkv.robustness.model_noise import MODEL_NOISES, STRENGTHS, NoisyRow, noise_in
+from sharedqkv.robustness.model_noise import STRENGTHS, NoisyRow, noise_in
+from sharedqkv.robustness.noises import MODEL_NOISES
 from sharedqkv.robustness.text_noise import RATES
 
 PAD, CLS, SEP = 0, 2, 3

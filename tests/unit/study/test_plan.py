@@ -132,8 +132,8 @@ def test_a_vocabulary_too_small_for_text_of_ones_own_is_told_before_anything_run
     own = GOOD.replace("world: 40", f"source: [{tmp_path / 'own.txt'}]")
     own = own[: own.index("finetune:")]
     assert load_study(write(own)).prepare["train_vocab_size"] == 300
-    with pytest.raises(ValueError, match=r"line 6: corpus: --train-vocab-size 40 is too small for this text"):
-        load_study(write(own.replace("size: 300", "size: 40")))
+    with pytest.raises(ValueError, match=r"line 6: corpus: --train-vocab-size 30 is too small for this text"):
+        load_study(write(own.replace("size: 300", "size: 30")))
 
 
 def test_a_variant_with_positions_of_its_own(write):

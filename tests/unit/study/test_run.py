@@ -15,8 +15,9 @@ def told(tmp_path, monkeypatch):
     study = load_study(write_study(tmp_path))
     monkeypatch.setattr(run, "run_cells", lambda *_: None)
 
-    def start(output, jobs, gpus):
+    def start(output, jobs, gpus, finished=()):
         monkeypatch.setattr(run, "visible_gpus", lambda: gpus)
+        monkeypatch.setattr(run, "is_finished", lambda cell, *_: cell.stage in finished)
         run.run_study(study, str(tmp_path / output), jobs)
         return json.loads((tmp_path / output / "study.json").read_text())["side_by_side"]
 
@@ -28,3 +29,8 @@ def test_cells_at_once_share_a_cpu_and_never_a_gpu(told):
     assert told("cpu", jobs=2, gpus=[]) == 2
     assert told("cpu", jobs=1, gpus=[]) == 2, "those of before did"
     assert told("gpus", jobs=2, gpus=["0", "1"]) == 1
+
+
+def test_what_shares_a_cpu_after_pretraining_does_not_count(told):
+    assert told("cpu", jobs=1, gpus=[]) == 1
+    assert told("cpu", jobs=2, gpus=[], finished=("prepare", "pretrain")) == 1

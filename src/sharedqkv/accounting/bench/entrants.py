@@ -201,6 +201,5 @@ def _modernbert(settings: Settings, same_as: str | None) -> Entrant:
     return entrant(64 * max(1, 1 + round((target - one) / (two - one))))
 
 
-_MAKE_PEER: dict[str, Callable[[Settings, str | None], Entrant]] = dict(
-    zip(PEERS, (_hf_bert, _modernbert), strict=True)
-)
+_MAKE_PEER: dict[str, Callable[[Settings, str | None], Entrant]] = {"hf_bert": _hf_bert, "modernbert": _modernbert}
+assert tuple(_MAKE_PEER) == PEERS
