@@ -10,11 +10,15 @@ from helpers import tiny_config
 from sharedqkv import SharedQKVModel
 from sharedqkv.accounting import count_parameters
 from sharedqkv.attention import registry
-from sharedqkv.models.specs import config_from_spec
+from sharedqkv.models.specs import config_from_spec, parse_spec
 
 TIES = Path(__file__).parents[2] / "benchmarks" / "evidence" / "ties"
 MOST = 578_969  # shared's attention block at medium and 10 %
-NAMES = ["biased", "turned", "turned:random=true", "balanced", "filtered", "paired", "paired:taps=true", "crossed"]
+NAMES = [
+    *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
+    *("paired", "paired:taps=true", "lent", "lent:taps=true"),
+]
+CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7"]
 
 
 @pytest.fixture(autouse=True)
@@ -27,7 +31,7 @@ def ties(monkeypatch):
     return sharedqkv_ties
 
 
-@pytest.mark.parametrize("spec", [*NAMES, "narrow_filtered"])
+@pytest.mark.parametrize("spec", [*NAMES, *CONTROLS])
 def test_no_larger_than_the_plan_allows_and_counted_right(spec):
     config = config_from_spec(spec, "medium", position_embedding_type="rotary")
     counted = count_parameters(config)
@@ -53,10 +57,9 @@ def _reached(variant, states):
     return {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
 
 
-@pytest.mark.parametrize("spec", [*NAMES, "narrow_filtered"])
+@pytest.mark.parametrize("spec", [*NAMES, *CONTROLS])
 def test_trains(spec):
-    name, _, option = spec.partition(":")
-    options = {option.partition("=")[0]: True} if option else {}
+    name, options, _ = parse_spec(spec)
     model = SharedQKVModel(tiny_config(name, attention_options=options, position_embedding_type="rotary"))
     model(torch.randint(5, 40, (2, 8))).last_hidden_state.square().sum().backward()
     for parameter_name, parameter in model.encoder.named_parameters():

@@ -1,7 +1,7 @@
 """Ties under trial, outside the package until one has beaten the controls (docs/evidence_plan.md).
 
-Each makes at least two of q, k and v from one projected tensor S; `narrow_filtered` is a control. Taps reach over to
-the next tokens whatever stands there, so those variants are for full rows of one document only.
+Each makes at least two of q, k and v from one projected tensor S; those that end in `_filtered` are controls. Taps
+reach over to the next tokens whatever stands there, so variants with taps are for full rows of one document only.
 """
 
 from dataclasses import dataclass
@@ -13,6 +13,7 @@ from torch.autograd import Function
 from transformers import initialization
 
 from sharedqkv import Geometry, Projected, Variant, register_variant
+from sharedqkv.attention.grouped import Grouped
 from sharedqkv.attention.narrow import Narrow
 from sharedqkv.attention.options import require_bool, require_positive_int
 from sharedqkv.attention.shared import Shared
@@ -250,6 +251,79 @@ class Crossed(Variant):
 
     def projection_flops(self) -> int:
         return 2 * self.geometry.width * (self.context_width + self.key_value_width)
+
+
+@dataclass(frozen=True)
+class TapsOptions:
+    taps: bool = False
+    """Whether q, k and v are filtered; without, k has a diagonal."""
+
+    def __post_init__(self) -> None:
+        require_bool("taps", self.taps)
+
+
+@register_variant("lent")
+class Lent(Variant):
+    """One key and one value head for all; the last query head lends its tensor to the keys, with random signs."""
+
+    Options = TapsOptions
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.num_key_value_heads = 1
+        self.query = nn.Linear(geometry.width, self.context_width)
+        self.value = nn.Linear(geometry.width, self.head_size)
+        if options.taps:
+            self.query_taps = nn.Parameter(torch.empty(1, 3, self.context_width))
+            self.key_value_taps = nn.Parameter(torch.empty(2, 3, self.head_size))
+        else:
+            self.key_scale = nn.Parameter(torch.empty(1, self.head_size))
+
+    def init_weights(self, std: float) -> None:
+        if self.options.taps:
+            init_taps(self.query_taps, signs=False)
+            init_taps(self.key_value_taps, signs=True)
+        else:
+            initialization.copy_(self.key_scale, random_signs_like(self.key_scale))
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        if self.options.taps:
+            s_BLE, v_BLK = self.query(hidden_BLD), self.value(hidden_BLD)
+            key_taps, value_taps = self.key_value_taps
+            q_BLE = filtered(s_BLE, self.query_taps[0])
+            made = (q_BLE, filtered(s_BLE[..., -self.head_size :], key_taps), filtered(v_BLK, value_taps))
+            return Projected(*(self.split_heads(states) for states in made))
+        q_BHLK, v_B1LK = self.project(hidden_BLD, self.query, self.value)
+        return Projected(q_BHLK, q_BHLK[:, -1:] * self.key_scale[:, None].to(q_BHLK.dtype), v_B1LK)
+
+    def parameter_formula(self) -> int:
+        extra = 3 * self.context_width + 6 * self.head_size if self.options.taps else self.head_size
+        return (self.geometry.width + 1) * (self.context_width + self.head_size) + extra
+
+    def projection_flops(self) -> int:
+        return 2 * self.geometry.width * (self.context_width + self.head_size)
+
+
+@register_variant("grouped_filtered")
+class GroupedFiltered(Grouped):
+    """Control: what filters alone do for one key and one value head."""
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.query_taps = nn.Parameter(torch.empty(1, 3, self.context_width))
+        self.key_value_taps = nn.Parameter(torch.empty(2, 3, self.key_value_width))
+
+    def init_weights(self, std: float) -> None:
+        init_taps(self.query_taps, signs=False)
+        init_taps(self.key_value_taps, signs=False)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        layers, taps = (self.query, self.key, self.value), (*self.query_taps, *self.key_value_taps)
+        made = (filtered(layer(hidden_BLD), own) for layer, own in zip(layers, taps, strict=True))
+        return Projected(*(self.split_heads(states) for states in made))
+
+    def parameter_formula(self) -> int:
+        return super().parameter_formula() + 3 * self.context_width + 6 * self.key_value_width
 
 
 @register_variant("narrow_filtered")
