@@ -22,7 +22,7 @@ def test_the_diagonals_that_are_left(name, positions, left):
 
 def test_keeps_other_options():
     model = tiny_model("Model", tiny_config("shared", attention_options={"bias": True})).fold()
-    assert model.config.attention_options == {"bias": True, "diagonals": "query"}
+    assert model.config.attention_options == {"bias": True, "diagonals": "query", "init": "ones"}
 
 
 @pytest.mark.parametrize("name", ["standard", "symmetric", "pairwise", "tied", "grouped", "narrow", "low_rank"])

@@ -15,7 +15,7 @@ def test_options_and_fields_are_told_apart():
     [
         ("shard", "unknown attention_variant 'shard'"),
         ("shared:bias", "'bias' is not of the form key=value"),
-        ("shared:colour=red", r"'colour' is neither an option of 'shared' \(it has \['bias', 'diagonals'\]\)"),
+        ("shared:colour=red", r"'colour' is neither an option of 'shared' \(it has \['bias', 'diagonals', 'init'\]\)"),
         ("standard:bias=true", r"'bias' is neither an option of 'standard' \(it has none\)"),
         ("standard:attention_variant=shared", "'attention_variant' is neither an option of 'standard'"),
         ("shared:bias=maybe", "'bias' must be true or false, not 'maybe'"),
