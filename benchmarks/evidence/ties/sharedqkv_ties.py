@@ -124,7 +124,7 @@ class _Balance(Function):
 
 @register_variant("balanced")
 class Balanced(Shared):
-    """`shared` where no role's gradient is drowned: that of the values is 20 times the others'."""
+    """`shared` where no role's gradient drowns in that of the values."""
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         projected = super().forward(hidden_BLD)
