@@ -5,8 +5,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization
-from transformers.activations import ACT2FN
 from transformers.modeling_outputs import (
     MultipleChoiceModelOutput,
     QuestionAnsweringModelOutput,
@@ -16,7 +14,6 @@ from transformers.modeling_outputs import (
 from transformers.utils import ModelOutput, can_return_tuple
 
 from sharedqkv.models.configuration import SharedQKVConfig
-from sharedqkv.models.encoder import StreamLayerNorm
 from sharedqkv.models.losses import (
     IGNORED,
     classification_loss,
@@ -25,6 +22,7 @@ from sharedqkv.models.losses import (
     problem_type_for,
 )
 from sharedqkv.models.modeling import SharedQKVModel, SharedQKVPreTrainedModel
+from sharedqkv.models.words import PreTrainingHeads, WordPredictingModel
 
 Items = Tensor | int | None
 
@@ -52,96 +50,6 @@ class SharedQKVForPreTrainingOutput(ModelOutput):
     attentions: tuple[Tensor, ...] | None = None
 
 
-class PredictionTransform(nn.Module):
-    def __init__(self, config: SharedQKVConfig):
-        super().__init__()
-        self.dense = nn.Linear(config.hidden_size, config.hidden_size)
-        self.activation = ACT2FN[config.hidden_act]
-        self.LayerNorm = StreamLayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.LayerNorm(self.activation(self.dense(hidden)))
-
-
-class WordPredictions(nn.Module):
-    """The MLM head proper; its decoder is the word embedding, its bias stands twice as in BERT."""
-
-    def __init__(self, config: SharedQKVConfig):
-        super().__init__()
-        self.transform = PredictionTransform(config)
-        self.decoder = nn.Linear(config.hidden_size, config.vocab_size)
-        self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        return self.decoder(self.transform(hidden))
-
-
-class PreTrainingHeads(nn.Module):
-    def __init__(self, config: SharedQKVConfig, next_sentence: bool):
-        super().__init__()
-        self.predictions = WordPredictions(config)
-        if next_sentence:
-            self.seq_relationship = nn.Linear(config.hidden_size, 2)
-
-
-class WordPredictingModel(SharedQKVPreTrainedModel):
-    """What MaskedLM and PreTraining share: the tied decoder, and predicting masked tokens only."""
-
-    _tied_weights_keys = {
-        "cls.predictions.decoder.weight": "bert.embeddings.word_embeddings.weight",
-        "cls.predictions.decoder.bias": "cls.predictions.bias",
-    }
-    cls: PreTrainingHeads
-
-    @torch.no_grad()
-    def _init_weights(self, module: nn.Module) -> None:
-        super()._init_weights(module)
-        if isinstance(module, WordPredictions):
-            initialization.zeros_(module.bias)
-
-    def get_output_embeddings(self) -> nn.Module:
-        return self.cls.predictions.decoder
-
-    def set_output_embeddings(self, new_embeddings: nn.Linear) -> None:
-        self.cls.predictions.decoder = new_embeddings
-        self.cls.predictions.bias = new_embeddings.bias
-
-    def predict_words(
-        self, hidden_BLD: Tensor, labels: Tensor | None, masked_positions: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-        """Logits where words are asked for, with their labels and positions (see `SharedQKVForMaskedLM.forward`)."""
-        if masked_positions is not None:
-            if labels is not None and labels.shape != masked_positions.shape:
-                raise ValueError(
-                    f"labels {tuple(labels.shape)} and masked_positions {tuple(masked_positions.shape)} must have the "
-                    "same shape: one label for each masked position"
-                )
-        elif labels is not None:
-            if labels.shape != hidden_BLD.shape[:2]:
-                raise ValueError(
-                    f"labels of shape {tuple(labels.shape)} do not fit input of shape {tuple(hidden_BLD.shape[:2])}"
-                )
-            masked_positions = _masked_positions(labels)
-            labels = labels.gather(1, masked_positions)
-        if masked_positions is not None:
-            rows = torch.arange(len(hidden_BLD), device=hidden_BLD.device).unsqueeze(1)
-            hidden_BLD = hidden_BLD[rows, masked_positions]
-        return self.cls.predictions(hidden_BLD), labels, masked_positions
-
-
-def _masked_positions(labels_BL: Tensor) -> Tensor:
-    """Where labels stand, as many columns as the fullest row has; rows with fewer are filled with unmasked tokens.
-
-    A count that depends on the data would break the graph under `torch.compile`: there all positions are kept.
-    Who compiles passes `masked_positions` of a fixed count instead.
-    """
-    if torch.compiler.is_compiling():
-        return torch.arange(labels_BL.shape[1], device=labels_BL.device).expand_as(labels_BL)
-    masked_BL = labels_BL != IGNORED
-    count = max(1, int(masked_BL.sum(dim=1).max()))
-    return masked_BL.to(torch.uint8).argsort(dim=1, descending=True, stable=True)[:, :count]
-
-
 class SharedQKVForMaskedLM(WordPredictingModel):
     def __init__(self, config: SharedQKVConfig):
         super().__init__(config)
@@ -161,6 +69,7 @@ class SharedQKVForMaskedLM(WordPredictingModel):
         labels: Tensor | None = None,
         masked_positions: Tensor | None = None,
         num_items_in_batch: Items = None,
+        loss_only: bool = False,
         **kwargs: Any,
     ) -> SharedQKVMaskedLMOutput:
         """Predict masked words.
@@ -168,6 +77,7 @@ class SharedQKVForMaskedLM(WordPredictingModel):
         Without `labels` the logits are of all tokens. With `labels` of shape (batch, length), -100 where nothing
         is asked, the head runs only on the labelled tokens. With `masked_positions` of shape (batch, count) and
         `labels` of the same shape that count is fixed, as `torch.compile` needs it; -100 fills short rows.
+        With `loss_only` there are no logits in the output, which a compiled step would keep a gradient for.
         """
         outputs = self.bert(
             input_ids,
@@ -179,10 +89,12 @@ class SharedQKVForMaskedLM(WordPredictingModel):
             return_dict=True,
             **kwargs,
         )
-        logits, labels, masked_positions = self.predict_words(outputs.last_hidden_state, labels, masked_positions)
+        logits, labels, masked_positions = self.predict_words(
+            outputs.last_hidden_state, labels, masked_positions, loss_only
+        )
         return SharedQKVMaskedLMOutput(
             loss=None if labels is None else cross_entropy(logits, labels, num_items_in_batch),
-            logits=logits,
+            logits=None if loss_only else logits,
             masked_positions=masked_positions,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
@@ -209,6 +121,7 @@ class SharedQKVForPreTraining(WordPredictingModel):
         next_sentence_label: Tensor | None = None,
         masked_positions: Tensor | None = None,
         num_items_in_batch: Items = None,
+        loss_only: bool = False,
         **kwargs: Any,
     ) -> SharedQKVForPreTrainingOutput:
         """Predict masked words, as `SharedQKVForMaskedLM` does, and whether the second sentence follows the first
@@ -223,7 +136,9 @@ class SharedQKVForPreTraining(WordPredictingModel):
             return_dict=True,
             **kwargs,
         )
-        logits, labels, masked_positions = self.predict_words(outputs.last_hidden_state, labels, masked_positions)
+        logits, labels, masked_positions = self.predict_words(
+            outputs.last_hidden_state, labels, masked_positions, loss_only
+        )
         next_sentence_logits = self.cls.seq_relationship(outputs.pooler_output)
         losses = []
         if labels is not None:
@@ -238,8 +153,8 @@ class SharedQKVForPreTraining(WordPredictingModel):
                 )
         return SharedQKVForPreTrainingOutput(
             loss=torch.stack(losses).sum() if losses else None,
-            prediction_logits=logits,
-            seq_relationship_logits=next_sentence_logits,
+            prediction_logits=None if loss_only else logits,
+            seq_relationship_logits=None if loss_only else next_sentence_logits,
             masked_positions=masked_positions,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,

@@ -88,6 +88,9 @@ class PretrainTrainer(Trainer):
         self.watch.saw(loss, inputs)
         return loss
 
+    def compute_loss(self, model: nn.Module, inputs: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+        return super().compute_loss(model, {**inputs, "loss_only": True}, *args, **kwargs)
+
     # Checkpoints
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
@@ -161,7 +164,7 @@ class PretrainTrainer(Trainer):
             count = (inputs["labels"] != IGNORED).sum()
             inputs.pop("next_sentence_label", None)
             with self.compute_loss_context_manager():
-                loss = model(**inputs, num_items_in_batch=torch.ones_like(count)).loss
+                loss = model(**inputs, num_items_in_batch=torch.ones_like(count), loss_only=True).loss
             sums += torch.stack((loss.double(), count.double())).cpu()
         model.train(was_training)
         if self.args.world_size > 1:

@@ -5,7 +5,7 @@ import torch
 from helpers import make_batch, tiny_config, tiny_model
 from torch.testing import assert_close
 
-import sharedqkv.models.heads as heads
+import sharedqkv.models.words as words
 
 
 def masked_batch():
@@ -62,9 +62,9 @@ def test_the_head_sees_no_more_than_it_must(monkeypatch):
     model = tiny_model("MaskedLM", tiny_config())
     inputs, labels = masked_batch()
     seen = []
-    inner = heads.WordPredictions.forward
+    inner = words.WordPredictions.forward
     monkeypatch.setattr(
-        heads.WordPredictions, "forward", lambda self, hidden: (seen.append(hidden.shape), inner(self, hidden))[1]
+        words.WordPredictions, "forward", lambda self, hidden, **_: (seen.append(hidden.shape), inner(self, hidden))[1]
     )
     model(**inputs, labels=labels)
     assert seen == [(3, 3, 32)]
@@ -91,6 +91,46 @@ def test_compiles_with_a_fixed_count(head):
     torch._dynamo.reset()
     compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
     assert_close(compiled(**inputs, **arguments).loss, model(**inputs, **arguments).loss)
+
+
+@pytest.mark.parametrize("head", ["MaskedLM", "PreTraining"])
+def test_the_loss_alone_is_the_same_with_words_that_do_not_exist(head, monkeypatch):
+    """On a GPU the 40 words become 64: same loss and gradients, and no logits that tell of it."""
+    model = tiny_model(head, tiny_config("shared"))
+    inputs, labels = masked_batch()
+    losses, gradients, widths = [], [], []
+    linear = torch.nn.functional.linear
+    monkeypatch.setattr(
+        torch.nn.functional, "linear", lambda *a: (made := linear(*a), widths.append(made.shape[-1]))[0]
+    )
+    for padded in (False, True):
+        monkeypatch.setattr(words, "padding_is_faster", lambda hidden, padded=padded: padded)
+        model.zero_grad()
+        outputs = model(**inputs, labels=labels, loss_only=True)
+        assert [name for name in outputs if "logits" in name] == []
+        outputs.loss.backward()
+        losses.append(outputs.loss.detach())
+        gradients.append([parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None])
+        assert (64 in widths) == padded
+    assert_close(losses[0], model(**inputs, labels=labels).loss.detach(), rtol=0, atol=0)
+    assert_close(*losses)
+    assert_close(*gradients)
+
+
+def test_the_loss_alone_needs_labels():
+    inputs, _ = masked_batch()
+    with pytest.raises(ValueError, match="loss_only needs labels"):
+        tiny_model("MaskedLM", tiny_config())(**inputs, loss_only=True)
+
+
+def test_a_decoder_that_is_watched_is_called(monkeypatch):
+    monkeypatch.setattr(words, "padding_is_faster", lambda hidden: True)
+    model = tiny_model("MaskedLM", tiny_config())
+    inputs, labels = masked_batch()
+    seen = []
+    model.cls.predictions.decoder.register_forward_hook(lambda *args: seen.append(args[-1].shape[-1]))
+    model(**inputs, labels=labels, loss_only=True)
+    assert seen == [40]
 
 
 def test_compiles_with_labels_alone():

@@ -50,7 +50,7 @@ class TrainStep:
         self.device = batch.ids_BL.device
         self.bf16 = bf16
         self.call = _compile(model) if compiled else model
-        self.inputs = {"input_ids": batch.ids_BL}
+        self.inputs: dict[str, Any] = {"input_ids": batch.ids_BL}
         if all_labels:
             self.inputs["labels"] = batch.labels_of_all_tokens()
         else:
@@ -59,6 +59,7 @@ class TrainStep:
                 "masked_positions": batch.positions_BM,
                 "labels": batch.labels_BM,
                 "num_items_in_batch": count,
+                "loss_only": True,
             }
         matrices = [parameter for parameter in model.parameters() if parameter.dim() > 1]
         vectors = [parameter for parameter in model.parameters() if parameter.dim() <= 1]
