@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from sharedqkv import schema
 from sharedqkv.evidence.report.collect import Entrant
@@ -20,7 +20,7 @@ class PlanFile:
     search: dict[str, Any]
     """{learning_rates: ..., max_tokens: ..., position: ...}: every variant is tried with each rate"""
     order: tuple[dict[str, Any], ...]
-    """[{variants: ..., positions: ..., seeds: ...}, ...], the most important first"""
+    """[{variants: ..., positions: ..., seeds: ...}, ...], the most important first; some may be checks"""
     tasks: dict[str, Any] = field(default_factory=dict)
     """{sst2: {epochs: 2}, ...}: fields of a task's recipe that are not those of the study"""
 
@@ -36,9 +36,21 @@ class Search:
 
 @dataclass(frozen=True)
 class Group:
+    """Whole runs. With `check` or `max_tokens` they are checks: they deviate from the study in that one thing."""
+
     variants: tuple[str, ...]
     positions: tuple[str, ...]
     seeds: tuple[int, ...]
+    check: Literal["learning_rates"] | None = None
+    """Whole runs with the rates of the search that were not taken: was the beginning of a run enough to choose?"""
+    max_tokens: tuple[int, ...] = ()
+    """Whole runs with these budgets, for the loss that a model reaches in another one's time."""
+
+    def __post_init__(self) -> None:
+        if self.check and self.max_tokens:
+            raise ValueError("check and max_tokens need a group each: a run deviates in one thing")
+        if any(tokens <= 0 for tokens in self.max_tokens):
+            raise ValueError(f"max_tokens must be positive, not {min(self.max_tokens)}")
 
 
 @dataclass(frozen=True)
@@ -48,10 +60,25 @@ class Cell:
     seed: int = 0
     tried_rate: float | None = None
     """Of a cell of the search; the others take the rate that was chosen."""
+    checked_rate: float | None = None
+    """Of a check: a whole run with this rate."""
+    checked_tokens: int | None = None
+    """Of a check: a whole run with this budget."""
 
     @property
     def stage(self) -> str:
-        return "pretrain" if self.tried_rate is None else "search"
+        if self.tried_rate is not None:
+            return "search"
+        return "pretrain" if self.checked_rate is None and self.checked_tokens is None else "checks"
+
+    @property
+    def label(self) -> str:
+        """What tells it from the other cells of its stage and entrant."""
+        if self.tried_rate is not None:
+            return f"{self.tried_rate:g}"
+        if self.checked_rate is not None:
+            return f"{self.seed}-rate-{self.checked_rate:g}"
+        return f"{self.seed}" if self.checked_tokens is None else f"{self.seed}-tokens-{self.checked_tokens}"
 
 
 @dataclass(frozen=True)
@@ -69,16 +96,20 @@ class Plan:
     def name(self, cell: Cell, stage: str | None = None) -> str:
         """Its place below the records' folder, as a study has it."""
         slug = self.entrant(cell.variant, cell.position).slug
-        return f"{stage or cell.stage}/{slug}/{cell.seed if cell.tried_rate is None else f'{cell.tried_rate:g}'}"
+        return f"{stage or cell.stage}/{slug}/{cell.label}"
 
     def goes_on_to_tasks(self, cell: Cell) -> bool:
-        return bool(self.tasks) and cell.tried_rate is None
+        return bool(self.tasks) and cell.stage == "pretrain"
 
     def recipe(self, cell: Cell, learning_rate: float, corpus: Path, output: Path) -> PretrainRecipe:
-        """A search run is the beginning of the whole run with that rate: same rows, masks and warm-up."""
+        """A search run is the beginning of the whole run with that rate: same rows, masks and warm-up.
+
+        A check is a whole run: with another budget its warm-up and decay are the same shares of it.
+        """
         whole = self.study.recipe(self.entrant(cell.variant, cell.position), cell.seed, corpus, output)
         if cell.tried_rate is None:
-            return dataclasses.replace(whole, learning_rate=learning_rate)
+            max_tokens = cell.checked_tokens or whole.max_tokens
+            return dataclasses.replace(whole, learning_rate=learning_rate, max_tokens=max_tokens)
         assert whole.max_tokens is not None  # checked in load_plan
         return dataclasses.replace(
             whole,
@@ -104,7 +135,12 @@ def load_plan(path: Path) -> Plan:
         if (cell.variant, cell.position) not in known:
             names = ", ".join(f"{variant} ({position})" for variant, position in known)
             raise ValueError(f"{path}: {cell.variant} ({cell.position}) is not in the study, which has {names}")
-    return Plan(study, search, cells, _task_recipes(study, file.tasks, path))
+    plan = Plan(study, search, cells, _task_recipes(study, file.tasks, path))
+    for cell in cells:
+        whole = Cell(cell.variant, cell.position, cell.seed)
+        if cell.stage == "checks" and whole not in cells:
+            raise ValueError(f"{path}: {plan.name(cell)} is checked against {plan.name(whole)}: add that to the order")
+    return plan
 
 
 def _task_recipes(study: Study, own_fields: dict[str, Any], path: Path) -> dict[str, FinetuneRecipe]:
@@ -132,7 +168,15 @@ def _cells(group: Group, search: Search) -> Iterator[Cell]:
     for rate in search.learning_rates:
         for variant in group.variants:
             yield Cell(variant, search.position, tried_rate=rate)
-    for seed in group.seeds:
-        for position in group.positions:
-            for variant in group.variants:
-                yield Cell(variant, position, seed)
+    wholes = [
+        Cell(variant, position, seed)
+        for seed in group.seeds
+        for position in group.positions
+        for variant in group.variants
+    ]
+    if group.check == "learning_rates":
+        yield from (dataclasses.replace(cell, checked_rate=r) for r in search.learning_rates for cell in wholes)
+    elif group.max_tokens:
+        yield from (dataclasses.replace(cell, checked_tokens=n) for n in group.max_tokens for cell in wholes)
+    else:
+        yield from wholes

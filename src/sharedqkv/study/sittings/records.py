@@ -42,6 +42,8 @@ class Records:
         return RunFolder(self.folder / self.plan.name(cell, "finetune"))
 
     def state(self, cell: Cell) -> str:
+        if self._is_taken(cell):
+            return "done"
         if not self.run(cell).exists():
             return "pending"
         state = self.run(cell).info()["state"]
@@ -51,19 +53,28 @@ class Records:
 
     def chosen_rate(self, variant: str) -> float | None:
         """None until all are tried."""
-        search = self.plan.search
-        losses = {
-            rate: judged_loss(self.run(Cell(variant, search.position, tried_rate=rate)))
-            for rate in search.learning_rates
-        }
+        losses = self._search_losses(variant)
         if all(loss == math.inf for loss in losses.values()):
             raise ValueError(f"{variant}: training broke down with every rate: add lower ones to the plan's search")
         return best_rate(losses)
 
+    def _search_losses(self, variant: str) -> dict[float, float | None]:
+        search = self.plan.search
+        return {
+            rate: judged_loss(self.run(Cell(variant, search.position, tried_rate=rate)))
+            for rate in search.learning_rates
+        }
+
+    def _is_taken(self, cell: Cell) -> bool:
+        """Whether it would check the rate that was chosen anyway: the run of that seed in pretrain/ is it already."""
+        return cell.checked_rate is not None and cell.checked_rate == best_rate(self._search_losses(cell.variant))
+
     def recipe(self, cell: Cell, corpus: Path, output: Path) -> PretrainRecipe | None:
         """None as long as the learning rate is not known."""
-        rate = self.chosen_rate(cell.variant) if cell.tried_rate is None else cell.tried_rate
-        return None if rate is None else self.plan.recipe(cell, rate, corpus, output)
+        if cell.tried_rate is not None:
+            return self.plan.recipe(cell, cell.tried_rate, corpus, output)
+        chosen = self.chosen_rate(cell.variant)
+        return None if chosen is None else self.plan.recipe(cell, cell.checked_rate or chosen, corpus, output)
 
     def task_recipes(self, cell: Cell) -> dict[str, FinetuneRecipe] | None:
         """An entrant's first cell searches the rates, the others take what it found; None until that is known."""
@@ -84,6 +95,8 @@ class Records:
 
     def is_settled(self, cell: Cell) -> bool:
         """Whether it need not be run: it is done, or it was tried and broke down. Other settings are an error."""
+        if self._is_taken(cell):
+            return True
         if self.state(cell) == "pending":
             return False
         recipe = self.recipe(cell, Path("corpus"), Path("run"))
@@ -129,10 +142,10 @@ class Records:
             file.write(json.dumps(line) + "\n")
 
     def longest_s(self, stage: str, side_by_side: int) -> float | None:
-        """What a cell took at most, with as many side by side."""
+        """What a cell took at most, with as many side by side; a check takes what a whole run takes."""
         seconds = [
             note["seconds"]
-            for note in self._notes_of(stage)
+            for note in self._notes_of("pretrain" if stage == "checks" else stage)
             if note["side_by_side"] == side_by_side and not note["exit_code"]
         ]
         return max(seconds, default=None)
@@ -170,7 +183,7 @@ class Records:
             self.plan.name(cell, stage): {"state": self.state(cell), "seconds": None, "error": None}
             for stage in stages
             for cell in self.plan.cells
-            if cell.tried_rate is None
+            if cell.stage == "pretrain"  # the report reads these as models' seeds
         }
         undone = any(cell["state"] != "done" for cell in cells.values())
         before = read_json(self.folder / "study.json") or {}

@@ -26,7 +26,7 @@ TOKENS_PER_S = 1.8e6
 """First guess: the speed of `medium` there."""
 TASKS_S = 270.0
 """First guess: five small tasks with five seeds, noise and domains, there."""
-STAGES = ("search", "pretrain")
+STAGES = ("search", "pretrain", "checks")
 FINETUNINGS_AT_ONCE = 12
 """Where there are as many cores; each waits for Python most of the time."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")

@@ -26,6 +26,11 @@ order:
   - {variants: [standard, shared], positions: [rotary], seeds: [0]}
   - {variants: [shared], positions: [rotary, absolute], seeds: [1]}
 """
+CHECKS = """\
+  - {variants: [standard], positions: [rotary], seeds: [0], check: learning_rates}
+  - {variants: [standard], positions: [rotary], seeds: [0], max_tokens: [2000, 3000]}
+"""
+"""Further groups of the order."""
 TASKS = """\
 finetune: {tasks: [acceptability, sst2], data: ., seeds: [3, 5], epochs: 4, search: {learning_rate: [1.0e-5, 1.0e-4]}}
 robust: {noise: keyboard, severity: [1, 5]}
@@ -71,6 +76,12 @@ def plan_with_tasks(tmp_path, monkeypatch):
 
 
 @pytest.fixture
+def plan_with_checks(plan, tmp_path):
+    (tmp_path / "plan.yaml").write_text(PLAN + CHECKS)
+    return load_plan(tmp_path / "plan.yaml")
+
+
+@pytest.fixture
 def records(plan, tmp_path):
     return Records(plan, tmp_path / "records")
 
@@ -91,7 +102,7 @@ def add_search_run():
 
 @pytest.fixture
 def sitting(records, tmp_path):
-    def make(seconds=100.0, side_by_side=1):
+    def make(seconds=100.0, side_by_side=1, records=records):
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)
         (corpus / "manifest.json").write_text('{"length": 32}')

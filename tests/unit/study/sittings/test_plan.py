@@ -36,12 +36,33 @@ def test_a_search_run_is_the_beginning_of_the_whole_run(plan):
     assert different == {"max_tokens", "warmup", "schedule"}
 
 
+def test_checks_come_where_the_order_has_them(plan, plan_with_checks):
+    assert plan_with_checks.cells[: len(plan.cells)] == plan.cells
+    assert [plan_with_checks.name(cell) for cell in plan_with_checks.cells[len(plan.cells) :]] == [
+        "checks/standard-rotary/0-rate-0.001",
+        "checks/standard-rotary/0-rate-0.002",
+        "checks/standard-rotary/0-tokens-2000",
+        "checks/standard-rotary/0-tokens-3000",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("check", "rate", "deviation"),
+    [({"checked_rate": 1e-3}, 1e-3, {"learning_rate": 1e-3}), ({"checked_tokens": 3000}, 2e-3, {"max_tokens": 3000})],
+)
+def test_a_check_is_a_whole_run_but_for_one_thing(plan, check, rate, deviation):
+    whole = plan.recipe(Cell("shared", "rotary"), 2e-3, Path("c"), Path("r")).to_dict()
+    checked = plan.recipe(Cell("shared", "rotary", **check), rate, Path("c"), Path("r")).to_dict()
+    assert {key: value for key, value in checked.items() if whole[key] != value} == deviation
+
+
 def test_a_task_may_have_settings_of_its_own(plan_with_tasks):
     tasks = plan_with_tasks.tasks
     assert (tasks["acceptability"].epochs, tasks["sst2"].epochs) == (4, 2)
     assert (len(tasks["acceptability"].candidates()), len(tasks["sst2"].candidates())) == (2, 1)
     assert plan_with_tasks.goes_on_to_tasks(Cell("shared", "rotary"))
-    assert not plan_with_tasks.goes_on_to_tasks(Cell("shared", "rotary", tried_rate=1e-3))
+    for other in ({"tried_rate": 1e-3}, {"checked_rate": 1e-3}, {"checked_tokens": 3000}):
+        assert not plan_with_tasks.goes_on_to_tasks(Cell("shared", "rotary", **other))
 
 
 @pytest.mark.parametrize(
@@ -50,6 +71,10 @@ def test_a_task_may_have_settings_of_its_own(plan_with_tasks):
         ("[shared]", "[narrow]", r"narrow \(rotary\) is not in the study, which has standard"),
         ("position:", "positon:", "search: unknown key 'positon'. Did you mean 'position'"),
         ("seeds: [1]", "seeds: 1", "order: seeds must be a list, not 1"),
+        ("seeds: [1]", "seeds: [1], check: rates", "order: check must be one of learning_rates, not 'rates'"),
+        ("seeds: [1]", "seeds: [1], check: learning_rates, max_tokens: [9]", "check and max_tokens need a group each"),
+        ("seeds: [1]", "seeds: [1], max_tokens: [9, 0]", "order: max_tokens must be positive, not 0"),
+        ("seeds: [1]", "seeds: [1], max_tokens: [9]", "1-tokens-9 is checked against pretrain/shared-rotary/1: add"),
         ("study.yaml", "quick", "quick must give its budget as max_tokens"),
         ("{sst2: ", "{rte: ", "tasks: rte is not in the study, which has acceptability, sst2"),
         ("epochs: 2", "epoch: 2", "tasks: sst2: unknown key 'epoch'. Did you mean 'epochs'"),
@@ -75,6 +100,18 @@ def test_the_plans_of_the_evidence_are_sound(name):
     assert all(
         plan.study.recipe(entrant, 0, Path("c"), Path("r")).max_tokens >= 100e6 for entrant in plan.study.entrants
     )
+
+
+def test_the_evidence_is_checked_before_the_absolute_positions():
+    plan = load_plan(EVIDENCE / "medium_sittings.yaml")
+    names = [plan.name(cell) for cell in plan.cells]
+    checks = [name for name in names if name.startswith("checks/")]
+    rates = [f"checks/{v}-rotary/0-rate-{r}" for r in (0.0005, 0.001, 0.002) for v in ("standard", "shared", "narrow")]
+    assert checks == [*rates, *(f"checks/standard-rotary/0-tokens-{n}" for n in (80_000_000, 90_000_000))]
+    first = names.index(checks[0])
+    assert names[first : first + len(checks)] == checks
+    assert names[first - 1] == "pretrain/grouped-rotary/2"
+    assert names[first + len(checks)] == "pretrain/standard-absolute/0"
 
 
 def test_both_levels_pre_train_alike():

@@ -43,6 +43,32 @@ def test_a_cell_that_failed_for_another_reason_is_run_again(records, add_search_
     assert not records.is_settled(Cell("shared", "rotary", tried_rate=1e-3))
 
 
+def test_the_rate_that_was_taken_needs_no_check(records, add_search_run):
+    checks = [Cell("shared", "rotary", checked_rate=rate) for rate in (1e-3, 2e-3)]
+    add_search_run(records, "shared", 1e-3, [3.0])
+    assert [records.recipe(cell, Path("c"), Path("r")) for cell in checks] == [None, None]
+    assert [records.is_settled(cell) for cell in checks] == [False, False]
+    add_search_run(records, "shared", 2e-3, [2.0])
+    assert [records.state(cell) for cell in checks] == ["pending", "done"]
+    assert [records.is_settled(cell) for cell in checks] == [False, True]
+    assert records.recipe(checks[0], Path("c"), Path("r")).learning_rate == 1e-3
+
+
+def test_another_budget_is_checked_with_the_rate_taken(records, add_search_run):
+    for rate, loss in ((1e-3, 3.0), (2e-3, 2.0)):
+        add_search_run(records, "shared", rate, [loss])
+    recipe = records.recipe(Cell("shared", "rotary", checked_tokens=3000), Path("c"), Path("r"))
+    assert (recipe.learning_rate, recipe.max_tokens) == (2e-3, 3000)
+
+
+def test_a_check_takes_what_a_whole_run_takes(records):
+    records.folder.mkdir()
+    records.note(cell="search/shared-rotary/0.001", seconds=9.0, side_by_side=1, exit_code=0)
+    assert records.longest_s("checks", 1) is None
+    records.note(cell="pretrain/shared-rotary/0", seconds=5.0, side_by_side=1, exit_code=0)
+    assert records.longest_s("checks", 1) == 5.0
+
+
 def test_records_of_other_settings_are_an_error(records, plan, add_search_run):
     add_search_run(records, "shared", 1e-3, [3.0])
     cell = Cell("shared", "rotary", tried_rate=1e-3)

@@ -48,6 +48,26 @@ def test_the_report_reads_the_records(sitting, records):
     assert study.search.losses["shared, rotary"] == {1e-3: 3.0, 2e-3: 2.0}
 
 
+def test_checks_are_kept_and_are_no_seeds(sitting, plan_with_checks, tmp_path):
+    records = Records(plan_with_checks, tmp_path / "records")
+    made = sitting(side_by_side=4, records=records)
+    made.run()
+    assert made.said[-1] == "10 of 12 cells are done"  # all but two of shared, which fail
+    runs = {run.name: json.loads((run / "run.json").read_text())["recipe"] for run in records.folder.glob("checks/*/*")}
+    assert {name: (recipe["learning_rate"], recipe["max_tokens"]) for name, recipe in runs.items()} == {
+        "0-rate-0.001": (1e-3, 4000),
+        "0-tokens-2000": (2e-3, 2000),
+        "0-tokens-3000": (2e-3, 3000),
+    }
+    with tarfile.open(tmp_path / "records.tar.xz") as tar:
+        assert "records/checks/standard-rotary/0-tokens-2000/metrics.jsonl" in tar.getnames()
+    study = read_study(records.folder)
+    assert [run.final_loss for run in study.pretraining["standard, rotary"]] == [2.0]
+    again = sitting(records=records)
+    again.run()
+    assert not any("checks/" in line for line in again.said)
+
+
 def test_what_was_run_before_is_not_run_again(sitting, records):
     sitting().run()
     again = sitting()
@@ -94,6 +114,11 @@ def test_other_text_is_refused(sitting, tmp_path):
 def test_time_cannot_be_negative(records):
     with pytest.raises(ValueError, match="seconds must be positive"):
         Sitting(records, Path("c"), Path("w"), -1.0)
+
+
+def test_a_check_is_guessed_like_a_whole_run_without_tasks(plan, plan_with_tasks):
+    assert guessed_s(plan, "checks") == guessed_s(plan, "pretrain")
+    assert guessed_s(plan_with_tasks, "checks") == guessed_s(plan, "pretrain")
 
 
 def test_cells_side_by_side_share_the_device(plan):
@@ -162,16 +187,18 @@ def test_a_real_cell_from_plan_to_report(world, tmp_path):
     )
     (tmp_path / "plan.yaml").write_text(
         "study: study.yaml\nsearch: {learning_rates: [1.0e-3], max_tokens: 512, position: rotary}\n"
-        "order: [{variants: [standard], positions: [rotary], seeds: [0]}]\n"
+        "order:\n- {variants: [standard], positions: [rotary], seeds: [0]}\n"
+        "- {variants: [standard], positions: [rotary], seeds: [0], max_tokens: [768]}\n"
     )
     records = Records(load_plan(tmp_path / "plan.yaml"), tmp_path / "records")
     said = []
     sitting = Sitting(records, tmp_path / "corpus", tmp_path / "work", seconds=900, task_data=world / "tasks")
     sitting.say = said.append
     sitting.run()
-    assert said[-1] == "2 of 2 cells are done", said
+    assert said[-1] == "3 of 3 cells are done", said
     run = RunFolder(tmp_path / "records" / "pretrain" / "standard" / "0")
     assert (run.info()["step"], run.info()["state"]) == (5, "done")
+    assert RunFolder(tmp_path / "records" / "checks" / "standard" / "0-tokens-768").info()["step"] == 3
     tried = RunFolder(tmp_path / "records" / "search" / "standard" / "0.001")
     losses = [[record["loss"] for record in r.metrics() if "loss" in record] for r in (run, tried)]
     assert losses[1] == losses[0][: len(losses[1])]  # the beginning of the run: same rows and masks
