@@ -11,8 +11,8 @@ Rotation = tuple[Tensor, Tensor]
 
 def rotation_for(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
     # A compiler that sees how angles are made makes them anew for every element of q and k in every layer.
-    hidden = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
-    make = _hidden_rotation if hidden else _rotation
+    # Not asked is `is_exporting`: to compiled code torch 2.11 says yes. An export does without dynamo by default.
+    make = _hidden_rotation if torch.compiler.is_dynamo_compiling() else _rotation
     return make(positions_BL, head_size, base, dtype)
 
 

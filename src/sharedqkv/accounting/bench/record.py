@@ -107,7 +107,7 @@ def _draw(folder: Path, record: dict[str, Any]) -> None:
 
 def _draw_pass(axes: Any, rows: list[dict[str, Any]]) -> None:
     """Medians as bars, quartiles as whiskers, the floor as a mark, the speed against the first at the end."""
-    names = [row["entrant"] for row in rows]
+    names = [_label(row) for row in rows]
     medians = [row["median_ms"] for row in rows]
     spread = [
         [row["median_ms"] - row["lower_quartile_ms"] for row in rows],
@@ -118,7 +118,7 @@ def _draw_pass(axes: Any, rows: list[dict[str, Any]]) -> None:
     for row in rows:
         axes.annotate(
             f"{row['median_ms']:.4g} ms, {row['speed']:.2f}×",
-            (row["upper_quartile_ms"], row["entrant"]),
+            (row["upper_quartile_ms"], _label(row)),
             (6, 0),
             textcoords="offset points",
             va="center",
@@ -128,6 +128,10 @@ def _draw_pass(axes: Any, rows: list[dict[str, Any]]) -> None:
     axes.invert_yaxis()
     axes.set_xlabel("ms: median, quartiles, and in red the floor")
     axes.grid(axis="x", alpha=0.3)
+
+
+def _label(row: dict[str, Any]) -> str:
+    return row["entrant"].replace(",", ",\n")
 
 
 def _caption(record: dict[str, Any]) -> str:
