@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sharedqkv import SharedQKVConfig
+from sharedqkv.accounting import count_parameters
 from sharedqkv.data.manifest import FileRecord, Manifest, ShardRecord, SplitRecord
 from sharedqkv.robustness.conditions import conditions_for
 from sharedqkv.robustness.tried import cell_file
@@ -89,20 +90,28 @@ def make_info(variants: list[str], seeds: int) -> dict[str, Any]:
     }
 
 
-def make_pretraining(folder: Path, variant: str, seed: int, final_loss: float) -> None:
+def make_pretraining(
+    folder: Path, variant: str, seed: int, final_loss: float, tokens: int = 300_000, **recipe: Any
+) -> None:
     folder.mkdir(parents=True)
     rng = np.random.default_rng(seed)
-    write_json(folder / "run.json", {"kind": "pretrain", "state": "done", "eval_loss": final_loss})
+    info = {"kind": "pretrain", "state": "done", "eval_loss": final_loss, "recipe": recipe}
+    write_json(folder / "run.json", info)
     steps = range(10, 310, 10)
     records: list[dict[str, Any]] = []
     for step in steps:
         loss = final_loss + 3 * np.exp(-step / 60)
         noisy = loss + 0.05 * rng.normal()
-        records.append({"step": step, "tokens": step * 1000, "loss": noisy, "seconds": 0.5, "tokens_per_s": 20000.0})
+        seen = {"step": step, "tokens": step * tokens // 300}
+        records.append({**seen, "loss": noisy, "seconds": 0.5, "tokens_per_s": 20000.0})
         if step % 100 == 0:
-            records.append({"step": step, "tokens": step * 1000, "eval_loss": loss})
+            records.append({**seen, "eval_loss": loss})
     (folder / "metrics.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    SharedQKVConfig(
+    tiny_model(variant).save_pretrained(folder / "model")
+
+
+def tiny_model(variant: str) -> SharedQKVConfig:
+    return SharedQKVConfig(
         vocab_size=VOCABULARY,
         hidden_size=32,
         num_hidden_layers=2,
@@ -110,7 +119,7 @@ def make_pretraining(folder: Path, variant: str, seed: int, final_loss: float) -
         intermediate_size=64,
         max_position_embeddings=LENGTH,
         attention_variant=variant,
-    ).save_pretrained(folder / "model")
+    )
 
 
 def make_finetuning(folder: Path, right: float, luck: int, seeds: int, examples: int) -> None:
@@ -183,6 +192,22 @@ def make_bench(slugs: list[str]) -> dict[str, Any]:
             for number, slug in enumerate(slugs)
         },
     }
+
+
+def make_bench_record(step_s: dict[str, list[float]], positions: str = "absolute", forward: bool = False) -> dict:
+    """As `sharedqkv bench` writes it, on models of the study's size; a name without a backend is a peer."""
+    about = {
+        name: {
+            "backend": "sdpa" if ":" not in name else name.partition(":")[2].split(",")[0],
+            "parameters": 0 if ":" not in name else count_parameters(tiny_model(name.partition(":")[0])).model,
+        }
+        for name in step_s
+    }
+    results = [{"entrant": name, "peak_memory_bytes": 1_000_000 * len(name)} for name in step_s]
+    train = {"results": results, "seconds_of_rounds": step_s, "equality": []}
+    config = {"size": "tiny", "rows": 64, "length": LENGTH, "positions": positions, "bf16": True, "compile": True}
+    passes = {"train": train} | ({"forward": train} if forward else {})
+    return {"config": config, "device": "NVIDIA H200", "threads": 4, "entrants": about, "passes": passes}
 
 
 def make_maps(slugs: list[str]) -> dict[str, Any]:

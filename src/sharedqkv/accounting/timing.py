@@ -15,16 +15,25 @@ _WARM_UP = 2
 
 
 def time_models(
-    configs: Mapping[str, SharedQKVConfig], rows: int, length: int, repeats: int, bf16: bool = False, seed: int = 0
+    configs: Mapping[str, SharedQKVConfig],
+    rows: int,
+    length: int,
+    repeats: int,
+    bf16: bool = False,
+    compile: bool = False,
+    attn_implementation: str = "sdpa",
+    seed: int = 0,
 ) -> dict[str, Any]:
     """Seconds of every repeat. In each repeat every model has its turn, so that a slow moment hits all alike."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     passes = {}
     for name, config in configs.items():
         torch.manual_seed(seed)
-        model = SharedQKVForMaskedLM(config).to(device)
+        model = SharedQKVForMaskedLM._from_config(
+            config, attn_implementation=attn_implementation, dtype=torch.float32
+        ).to(device)
         batch = Batch.random(config.vocab_size, rows, length, device, seed)
-        passes[name] = ForwardPass(model, batch, bf16), TrainStep(model, batch, bf16)
+        passes[name] = ForwardPass(model, batch, bf16, compile), TrainStep(model, batch, bf16, compile)
     measured: dict[str, dict[str, Any]] = {name: {"train_step_s": [], "forward_s": []} for name in configs}
     for repeat in range(_WARM_UP + repeats):
         for name, (forward, train_step) in passes.items():
@@ -41,5 +50,7 @@ def time_models(
         "rows": rows,
         "length": length,
         "bf16": bf16,
+        "compile": compile,
+        "attn_implementation": attn_implementation,
         "entrants": measured,
     }

@@ -98,6 +98,7 @@ def settings_of(cell: Cell, study: Study) -> dict[str, Any]:
     entrants = [dataclasses.asdict(entrant) for entrant in study.entrants]
     return {
         "bench": dataclasses.asdict(study.bench),
+        "timed": "as trained",  # before there was this entry: by SDPA and not compiled, whatever the recipe
         "entrants": entrants,
         "pretrain": study.pretrain,
         "vocab_size": study.prepare.get("train_vocab_size"),

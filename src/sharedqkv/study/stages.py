@@ -110,14 +110,18 @@ def _maps(cell: Cell, study: Study, folder: Path) -> None:
 
 
 def _bench(cell: Cell, study: Study, folder: Path) -> None:
+    """Steps as the study trains them."""
     assert study.bench is not None
     bench = study.bench
+    recipe = study.recipe(study.entrants[0], 0, folder / "corpus", folder / "run")
     measured = time_models(
         {entrant.slug: study.model_config(entrant, bench.length) for entrant in study.entrants},
         bench.rows,
         bench.length,
         bench.repeats,
-        bf16=study.pretrain.get("bf16", False),
+        bf16=recipe.bf16,
+        compile=recipe.compile,
+        attn_implementation=recipe.attn_implementation,
     )
     write_json(folder / "bench.json", measured)
 

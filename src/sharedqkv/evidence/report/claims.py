@@ -90,7 +90,7 @@ def _training_time(measures: Measures) -> Finding:
     claim = "Training takes around one-tenth less time (elsewhere 15 to 20 %)"
     study, shared = measures.study, measures.study.entrant("shared")
     saving = measures.time_saved.get(shared.name) if shared else None
-    if study.baseline.variant != "standard" or saving is None or study.bench is None:
+    if study.baseline.variant != "standard" or shared is None or saving is None or study.bench is None:
         return Finding(claim, "–", "not tested here", "No timing of both models in this study.")
     verdict: Verdict = "cannot be told"
     if saving.low >= _TENTH:
@@ -99,7 +99,7 @@ def _training_time(measures: Measures) -> Finding:
         verdict = "does not hold"
     measured = f"{percent(saving.median)} less for a training step ({points(saving.low)} to {points(saving.high)})"
     rests_on = (
-        f"{counted(len(study.bench.entrants[study.baseline.name].train_step_s), 'timed step')} of each model in turns, "
+        f"{counted(len(study.bench.entrants[shared.name].train_step_s), 'timed repeat')} of each model in turns, "
         f"{study.bench.rows} rows of {study.bench.length} tokens on {study.bench.device}; 5 % or more in every repeat "
         "counts as a tenth."
     )

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ import numpy as np
 
 from sharedqkv.data.manifest import Manifest
 from sharedqkv.evidence.learning_rates import judged_loss
+from sharedqkv.evidence.report.bench import Bench, bench_of_record, bench_of_stage
 from sharedqkv.models import SharedQKVConfig
 from sharedqkv.training.run_folder import RunFolder
 
@@ -52,26 +53,8 @@ class Pretraining:
     final_loss: float
     seconds: float
     config: SharedQKVConfig
-
-
-@dataclass(frozen=True)
-class Timing:
-    """Of one entrant, in the study's bench: seconds of every repeat."""
-
-    train_step_s: Sequence[float]
-    forward_s: Sequence[float]
-    peak_memory_bytes: int | None
-
-
-@dataclass(frozen=True)
-class Bench:
-    device: str
-    threads: int
-    rows: int
-    length: int
-    bf16: bool
-    entrants: dict[str, Timing]
-    """By name."""
+    recipe: dict[str, Any]
+    """As run.json has it."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +90,19 @@ class Search:
 
 
 @dataclass(frozen=True)
+class RateCheck:
+    """A whole run with a learning rate that was taken, or with another one."""
+
+    model: str
+    seed: int
+    learning_rate: float
+    training_loss: float | None
+    """`judged_loss`."""
+    held_out_loss: float | None
+    taken: bool
+
+
+@dataclass(frozen=True)
 class Study:
     folder: Path
     info: dict[str, Any]
@@ -114,6 +110,10 @@ class Study:
     entrants: list[Entrant]
     pretraining: dict[str, list[Pretraining]]
     """By name, for those that have any."""
+    other_budgets: dict[str, list[Pretraining]]
+    """By name: whole runs with fewer or more tokens."""
+    rate_checks: list[RateCheck]
+    """In the order of the entrants; of seeds that were also run with rates that were not taken."""
     finetuning: dict[str, dict[int, Path]]
     """By name: pre-training seed → run."""
     bench: Bench | None
@@ -214,13 +214,16 @@ def read_study(folder: Path) -> Study:
         for entrant in info["entrants"]
     ]
     reader = _Reader(folder, entrants, info["cells"], problems={})
+    pretraining = reader.pretraining()
     return Study(
         folder=folder,
         info=info,
         entrants=entrants,
-        pretraining=reader.pretraining(),
+        pretraining=pretraining,
+        other_budgets=reader.other_budgets(),
+        rate_checks=reader.rate_checks(),
         finetuning=reader.finetuning(),
-        bench=reader.bench(),
+        bench=reader.bench(pretraining),
         maps=reader.maps(),
         corpus=reader.corpus(),
         search=reader.search(info["search"]) if "search" in info else None,
@@ -253,8 +256,37 @@ class _Reader:
     problems: dict[str, str]
 
     def pretraining(self) -> dict[str, list[Pretraining]]:
+        return self._whole_runs(self._runs("pretrain"))
+
+    def other_budgets(self) -> dict[str, list[Pretraining]]:
+        return self._whole_runs(self._checks("tokens"))
+
+    def rate_checks(self) -> list[RateCheck]:
+        others = self._checks("rate")
+        checked = [(entrant.slug, seed) for entrant, seed, _ in others]
+        taken = [run for run in self._runs("pretrain") if (run[0].slug, run[1]) in checked]
+        found = [
+            *(self._rate_check(*run, taken=True) for run in taken),
+            *(self._rate_check(*run, taken=False) for run in others),
+        ]
+        names = [entrant.name for entrant in self.entrants]
+        known = [check for check in found if check is not None]
+        return sorted(known, key=lambda check: (names.index(check.model), check.seed, check.learning_rate))
+
+    def _rate_check(self, entrant: Entrant, seed: int, path: Path, taken: bool) -> RateCheck | None:
+        run = RunFolder(path)
+        try:
+            info = run.info()
+            rate = info["recipe"]["learning_rate"]
+            return RateCheck(entrant.name, seed, rate, judged_loss(run), info.get("eval_loss"), taken)
+        except (ValueError, KeyError, OSError) as error:
+            self._problem(path, error)
+            return None
+
+    def _whole_runs(self, runs: Iterable[tuple[Entrant, int, Path]]) -> dict[str, list[Pretraining]]:
+        """Those that ended well."""
         found: dict[str, list[Pretraining]] = {}
-        for entrant, seed, path in self._runs("pretrain"):
+        for entrant, seed, path in runs:
             try:
                 if RunFolder(path).info()["state"] == "done":
                     found.setdefault(entrant.name, []).append(_pretraining(path, seed))
@@ -268,8 +300,11 @@ class _Reader:
             found.setdefault(entrant.name, {})[seed] = path
         return found
 
-    def bench(self) -> Bench | None:
-        return self._file("bench.json", self._bench) if self._is_current("bench") else None
+    def bench(self, pretraining: dict[str, list[Pretraining]]) -> Bench | None:
+        """The study's own, or else a `sharedqkv bench` whose output is the folder `bench`."""
+        if self._is_current("bench") and (self.folder / "bench.json").exists():
+            return self._file("bench.json", lambda content: bench_of_stage(content, self.entrants))
+        return self._file("bench/record.json", lambda record: bench_of_record(record, self.entrants, pretraining))
 
     def maps(self) -> Maps | None:
         return self._file("maps.json", self._maps) if self._is_current("maps") else None
@@ -309,6 +344,14 @@ class _Reader:
             if self._is_current(f"{stage}/{entrant.slug}/{path.parent.name}")
         ]
 
+    def _checks(self, of: str) -> list[tuple[Entrant, int, Path]]:
+        """Whole runs that differ from those of the study in one thing: `checks/SLUG/SEED-OF-VALUE`."""
+        return [
+            (entrant, int(path.parent.name.split("-")[0]), path.parent)
+            for entrant in self.entrants
+            for path in sorted((self.folder / "checks" / entrant.slug).glob(f"[0-9]*-{of}-*/run.json"))
+        ]
+
     def _is_current(self, name: str) -> bool:
         """Not of a seed that is no longer asked for, nor left over from settings that have changed since."""
         cell = self.cells.get(name)
@@ -323,12 +366,6 @@ class _Reader:
         except (ValueError, KeyError, TypeError) as error:
             self._problem(path, error)
             return None
-
-    def _bench(self, content: dict[str, Any]) -> Bench:
-        entrants = {name: Timing(**timing) for name, timing in self._by_name(content["entrants"]).items()}
-        if not all(timing.train_step_s and timing.forward_s for timing in entrants.values()):
-            raise ValueError("a model without times")
-        return Bench(**{"bf16": False, **content, "entrants": entrants})
 
     def _maps(self, content: dict[str, Any]) -> Maps:
         entrants = {name: np.array(layers) for name, layers in self._by_name(content["entrants"]).items()}
@@ -353,6 +390,7 @@ def _pretraining(path: Path, seed: int) -> Pretraining:
         final_loss=run.info()["eval_loss"],
         seconds=sum(record.get("seconds", 0) for record in metrics),
         config=SharedQKVConfig.from_pretrained(run.model),
+        recipe=run.info().get("recipe", {}),
     )
 
 

@@ -11,7 +11,8 @@ import numpy as np
 from sharedqkv.accounting import ParameterCount, count_parameters, forward_flops_per_token
 from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_for_family
 from sharedqkv.evidence.finetuned import FinetunedModel, task_metrics
-from sharedqkv.evidence.report.collect import Study, Timing
+from sharedqkv.evidence.report.bench import Timing
+from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.questions import Pair, against_baseline, questions
 from sharedqkv.evidence.robustness import Analysis, analyse
 from sharedqkv.evidence.runs import RunScores, combine_scores, score_runs

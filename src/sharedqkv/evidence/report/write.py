@@ -13,6 +13,7 @@ from sharedqkv.evidence.report.measures import Measures, measure
 from sharedqkv.evidence.report.page import page
 from sharedqkv.evidence.report.sections.attention import attention_section
 from sharedqkv.evidence.report.sections.costs import size_section, speed_section
+from sharedqkv.evidence.report.sections.equal_time import equal_time_sections
 from sharedqkv.evidence.report.sections.pretraining import pretraining_section
 from sharedqkv.evidence.report.sections.price import price_section
 from sharedqkv.evidence.report.sections.reproduction import environment_section, reproduction_section, state_of
@@ -51,6 +52,7 @@ def build_document(measures: Measures) -> Document:
         Section("claims", "The paper's claims", [claims_table(measures), Paragraph(caution, kind="note")]),
         tasks_section(measures, looks),
         pretraining_section(measures, looks),
+        *equal_time_sections(measures),
         price_section(measures, looks),
         noise_section(measures, looks),
         domains_section(measures),

@@ -90,3 +90,56 @@ def test_a_damaged_search_run_is_told_and_not_counted(folder):
 def test_a_study_without_a_search_has_no_table(folder):
     write_json(folder / "study.json", make_info(VARIANTS, 1))
     assert learning_rates(read_study(folder)) == []
+
+
+def add_whole_run(path, rate, loss, held_out=2.0):
+    run = RunFolder(path)
+    run.create({"recipe": {"learning_rate": rate}})
+    for step, seen in enumerate([9.0] * 8 + [loss - 0.25, loss + 0.25], 1):
+        run.append_metrics({"step": step, "tokens": step, "loss": seen})
+    run.set_state("done", eval_loss=held_out)
+
+
+@pytest.fixture
+def checked(folder):
+    """`standard` was also run whole with the rates not taken, one of which is lower; `shared` with one that broke."""
+    add_whole_run(folder / "pretrain" / "standard" / "0", 0.001, 2.5)
+    add_whole_run(folder / "checks" / "standard" / "0-rate-0.002", 0.002, 2.25, held_out=2.125)
+    add_whole_run(folder / "checks" / "standard" / "0-rate-0.0005", 0.0005, 2.75)
+    add_whole_run(folder / "pretrain" / "shared" / "0", 0.002, 3.0)
+    add_whole_run(folder / "checks" / "shared" / "0-rate-5e-05", 5e-05, 3.0)
+    broken = RunFolder(folder / "checks" / "shared" / "0-rate-5e-05")
+    broken.write_info({"recipe": {"learning_rate": 5e-05}, "state": "failed", "error": "NonFiniteLossError: nan"})
+    add_whole_run(folder / "pretrain" / "narrow" / "0", 0.001, 2.5)
+    return folder
+
+
+def test_whole_runs_with_other_rates_stand_beside_the_one_taken(checked):
+    _, _, table, *_ = learning_rates(read_study(checked))
+    assert [[cell.text for cell in row] for row in table.rows] == [
+        ["standard", "0", "0.0005", "2.750", "2.000", "–"],
+        ["standard", "0", "0.001", "2.500", "2.000", "taken"],
+        ["standard", "0", "0.002", "2.250", "2.125", "–"],
+        ["shared", "0", "5e-05", "broke down", "–", "–"],
+        ["shared", "0", "0.002", "3.000", "2.000", "taken"],
+    ]
+
+
+def test_a_rate_that_does_better_than_the_one_taken_is_told(checked):
+    _, _, _, *sentences, note = learning_rates(read_study(checked))
+    assert [sentence.text for sentence in sentences] == [
+        "`standard`, seed 0: training loss is lower with 0.002 (2.250) than with the rate taken, 0.001 (2.500)."
+    ]
+    assert note.kind == "note"
+
+
+def test_without_such_runs_there_is_no_second_table(folder):
+    add_whole_run(folder / "pretrain" / "standard" / "0", 0.001, 2.5)
+    assert len(learning_rates(read_study(folder))) == 2
+
+
+def test_a_damaged_check_is_told_and_left_out(checked):
+    (checked / "checks" / "standard" / "0-rate-0.002" / "run.json").write_text("{")
+    study = read_study(checked)
+    assert "is damaged" in study.problems["checks/standard/0-rate-0.002"]
+    assert [check.learning_rate for check in study.rate_checks if check.model == "standard"] == [0.0005, 0.001]

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from report_helpers import TASKS, make_finetuning, make_info, make_pretraining, make_study
 
-from sharedqkv.evidence.report.collect import Timing, read_study
+from sharedqkv.evidence.report.bench import Timing
+from sharedqkv.evidence.report.collect import read_study
 from sharedqkv.evidence.report.measures import (
     _averaging,
     measure,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from statistics import mean, median
 
-from sharedqkv.evidence.report.collect import Study, Timing
+from sharedqkv.evidence.report.bench import Bench, Timing
+from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.document import Block, Cell, Paragraph, Section, Table
 from sharedqkv.evidence.report.measures import Measures
 from sharedqkv.evidence.report.sections.common import NONE
@@ -58,19 +59,22 @@ def speed_section(measures: Measures) -> Section:
     if study.bench is None:
         blocks.append(Paragraph(study.absence("bench"), kind="missing"))
     else:
-        bench = study.bench
         blocks += [_speed_table(measures), Paragraph(_faster_than_flops(measures), timed=True)]
-        precision = "bf16" if bench.bf16 else "fp32"
-        blocks.append(
-            Paragraph(
-                f"Median over repeats, in which the models took turns, and their range. {bench.rows} rows of "
-                f"{bench.length} tokens, {precision}, on {bench.device} with {counted(bench.threads, 'CPU thread')}.",
-                kind="note",
-            )
-        )
+        blocks.append(Paragraph(_how_measured(study.bench), kind="note"))
     if study.pretraining:
         blocks.append(Paragraph(_minutes(study), timed=True))
     return Section("speed", "Speed and memory", blocks)
+
+
+def _how_measured(bench: Bench) -> str:
+    by = "" if bench.size is None else f"Measured by `sharedqkv bench` on models of size {bench.size}. "
+    precision = "bf16" if bench.bf16 else "fp32"
+    compiled = "compiled" if bench.compile else "not compiled"
+    return (
+        f"{by}Median over repeats, in which the models took turns, and their range. {bench.rows} rows of "
+        f"{bench.length} tokens, {precision}, {compiled}, attention by {bench.attn_implementation}, on {bench.device} "
+        f"with {counted(bench.threads, 'CPU thread')}."
+    )
 
 
 def _minutes(study: Study) -> str:
@@ -89,6 +93,7 @@ def _minutes(study: Study) -> str:
 def _speed_table(measures: Measures) -> Table:
     bench = measures.study.bench
     assert bench is not None
+    with_forward = any(timing.forward_s for timing in bench.entrants.values())
     rows = []
     for model, timing in bench.entrants.items():
         saving = measures.time_saved.get(model)
@@ -100,14 +105,21 @@ def _speed_table(measures: Measures) -> Table:
                 _milliseconds(timing.train_step_s),
                 _share(saving.median) if saving else NONE,
                 Cell(f"{tokens:,.0f}", tokens),
-                _milliseconds(timing.forward_s),
+                *([_milliseconds(timing.forward_s)] if with_forward else []),
                 Cell(f"{memory / 2**20:,.0f} MiB", memory) if memory else NONE,
             ]
         )
     return Table(
         name="speed",
-        caption="Time of a training step and of a forward pass, and memory",
-        columns=("model", "training step, ms", "time saved", "tokens a second", "forward pass, ms", "peak memory"),
+        caption=f"Time of a training step{' and of a forward pass' if with_forward else ''}, and memory",
+        columns=(
+            "model",
+            "training step, ms",
+            "time saved",
+            "tokens a second",
+            *(["forward pass, ms"] if with_forward else []),
+            "peak memory",
+        ),
         rows=rows,
         records=[_timing_record(model, timing) for model, timing in bench.entrants.items()],
         timed=True,
@@ -115,6 +127,8 @@ def _speed_table(measures: Measures) -> Table:
 
 
 def _milliseconds(seconds: Sequence[float]) -> Cell:
+    if not seconds:
+        return NONE
     low, middle, high = (number(1000 * value, 1) for value in (min(seconds), median(seconds), max(seconds)))
     return Cell(f"{middle} ({low} to {high})", median(seconds))
 
