@@ -3,10 +3,12 @@
 import dataclasses
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
 from sharedqkv import schema
+from sharedqkv.accounting import forward_flops_per_token
 from sharedqkv.evidence.report.collect import Entrant
 from sharedqkv.study.plan import Study, load_study
 from sharedqkv.tasks.recipe import FinetuneRecipe
@@ -97,6 +99,12 @@ class Plan:
         """Its place below the records' folder, as a study has it."""
         slug = self.entrant(cell.variant, cell.position).slug
         return f"{stage or cell.stage}/{slug}/{cell.label}"
+
+    @cached_property
+    def training_flops_per_token(self) -> float:
+        """Of the first entrant; the others need about as many."""
+        length = self.study.length
+        return 3 * forward_flops_per_token(self.study.model_config(self.study.entrants[0], length), length)
 
     def goes_on_to_tasks(self, cell: Cell) -> bool:
         return bool(self.tasks) and cell.stage == "pretrain"

@@ -22,8 +22,8 @@ from sharedqkv.training.run_folder import RunFolder, now
 
 START_S = 45.0
 """First guess: what a cell takes besides its steps (imports, compilation, evaluation, saving), on one H200."""
-TOKENS_PER_S = 1.8e6
-"""First guess: the speed of `medium` there."""
+TRAINING_FLOPS_PER_S = 300e12
+"""First guess: what `medium` reaches there."""
 TASKS_S = 270.0
 """First guess: five small tasks with five seeds, noise and domains, there."""
 STAGES = ("search", "pretrain", "checks")
@@ -182,4 +182,4 @@ def guessed_s(plan: Plan, stage: str, side_by_side: int = 1) -> float:
     """Cells side by side share the device, not their start."""
     tokens = plan.search.max_tokens if stage == "search" else plan.study.pretrain["max_tokens"]
     on_tasks = TASKS_S if plan.tasks and stage == "pretrain" else 0.0
-    return START_S + side_by_side * (tokens / TOKENS_PER_S + on_tasks)
+    return START_S + side_by_side * (tokens * plan.training_flops_per_token / TRAINING_FLOPS_PER_S + on_tasks)

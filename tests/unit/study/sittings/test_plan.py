@@ -106,16 +106,30 @@ def test_the_evidence_is_checked_before_the_absolute_positions():
     plan = load_plan(EVIDENCE / "medium_sittings.yaml")
     names = [plan.name(cell) for cell in plan.cells]
     checks = [name for name in names if name.startswith("checks/")]
-    rates = [f"checks/{v}-rotary/0-rate-{r}" for r in (0.0005, 0.001, 0.002) for v in ("standard", "shared", "narrow")]
-    assert checks == [*rates, *(f"checks/standard-rotary/0-tokens-{n}" for n in (80_000_000, 90_000_000))]
-    first = names.index(checks[0])
-    assert names[first : first + len(checks)] == checks
-    assert names[first - 1] == "pretrain/grouped-rotary/2"
-    assert names[first + len(checks)] == "pretrain/standard-absolute/0"
+    models, rates = ("standard", "shared", "narrow", "pairwise"), (0.0005, 0.001, 0.002)
+    asked = {f"checks/{model}-rotary/0-rate-{rate}" for model in models for rate in rates}
+    assert set(checks) == asked | {f"checks/standard-rotary/0-tokens-{n}" for n in (80_000_000, 90_000_000)}
+    assert names.index("pretrain/grouped-rotary/2") < names.index(checks[0])
+    assert names.index(checks[-1]) < names.index("pretrain/standard-absolute/0")
 
 
-def test_both_levels_pre_train_alike():
-    one, two = (load_plan(EVIDENCE / name) for name in ("medium_sittings.yaml", "medium_level2.yaml"))
-    assert one.search == two.search
-    recipes = [plan.recipe(Cell("shared", "rotary", 1), 1e-3, Path("c"), Path("r")) for plan in (one, two)]
-    assert recipes[0] == recipes[1]
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_level_3_is_bert_base(norm):
+    plan = load_plan(EVIDENCE / f"base_{norm}_ln_level3.yaml")
+    assert [cell.variant for cell in plan.cells if cell.stage == "pretrain"] == [
+        *("standard", "shared", "narrow", "pairwise", "symmetric")
+    ]
+    recipe = plan.recipe(plan.cells[-1], 1e-4, Path("c"), Path("r"))
+    assert (recipe.size, recipe.norm_placement, recipe.position_embedding_type) == ("base", norm, "absolute")
+    assert recipe.max_tokens >= 300e6
+    assert plan.search.max_tokens >= 60e6, "who sits on the plateau cannot be told before"
+    assert len(plan.study.finetune_seeds) == 3
+
+
+def test_levels_1_and_2_pre_train_alike():
+    names = ("medium_sittings.yaml", "medium_level2.yaml", "medium_level2_large.yaml")
+    first, *others = (load_plan(EVIDENCE / name) for name in names)
+    for other in others:
+        assert other.search == first.search
+        one, two = (plan.recipe(Cell("shared", "rotary", 0), 1e-3, Path("c"), Path("r")) for plan in (first, other))
+        assert one == two
