@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -70,6 +71,22 @@ class Outputs:
         return [outputs[number] for number in range(len(outputs))]
 
 
+@contextmanager
+def float32_products(recipe: FinetuneRecipe) -> Iterator[None]:
+    """As the recipe wants them on a GPU; CPUs, where the same setting may mean bfloat16, are left as they are."""
+    if not (recipe.tf32 and torch.cuda.is_available()):
+        yield
+        return
+    # The new setting is asked and the old one set, which sets both: once somebody has used the new one, as Transformers
+    # does before it compiles, torch refuses to say what the old one is.
+    was_on = torch.backends.cuda.matmul.fp32_precision == "tf32"
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision("high" if was_on else "highest")
+
+
 @torch.no_grad()
 def table_outputs(model: Any, table: InputTable, recipe: FinetuneRecipe, on_batch: OnBatch | None = None) -> Outputs:
     """Inputs of like length share a batch. Nothing waits for the device before the last batch is on its way."""
@@ -79,7 +96,7 @@ def table_outputs(model: Any, table: InputTable, recipe: FinetuneRecipe, on_batc
     for picked, batch in device_batches(table, recipe, device):
         if on_batch is not None:
             on_batch(picked, batch)
-        with torch.autocast(device.type, torch.bfloat16, enabled=recipe.bf16):
+        with float32_products(recipe), torch.autocast(device.type, torch.bfloat16, enabled=recipe.bf16):
             output = model(**batch)
         spans = hasattr(output, "start_logits")
         logits.append(torch.stack((output.start_logits, output.end_logits), dim=1) if spans else output.logits)

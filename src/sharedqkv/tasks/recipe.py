@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from sharedqkv import schema
+from sharedqkv.kernels import FUSED
 
 
 @dataclass(frozen=True)
@@ -56,8 +57,14 @@ class FinetuneRecipe:
     """inputs at once when predicting"""
     bf16: bool = False
     """autocast to bfloat16"""
+    tf32: bool = False
+    """products of float32 numbers are rounded to TF32 on GPUs that have it: about as fast as bf16, weights and sums
+    stay float32"""
     compile: bool = False
     """torch.compile the model for training; pays on large sets only"""
+    cuda_graphs: bool = False
+    """on a GPU, record the training pass for each shape of batch and replay it: small models no longer wait for
+    Python"""
     attn_implementation: str = "sdpa"
     """attention backend"""
 
@@ -74,7 +81,18 @@ class FinetuneRecipe:
                 raise ValueError(f"search: {name!r} cannot be searched; possible: {', '.join(SEARCHABLE)}")
             if not isinstance(values, list) or not values:
                 raise ValueError(f"search: {name} must be a list of values to try, not {values!r}")
+        if self.cuda_graphs:
+            self._check_graphs()
         self.candidates()
+
+    def _check_graphs(self) -> None:
+        if self.compile:
+            raise ValueError("cuda_graphs and compile exclude each other: switch one of them off")
+        if self.attn_implementation not in _GRAPHED_BACKENDS:
+            raise ValueError(
+                f"cuda_graphs needs attn_implementation {' or '.join(_GRAPHED_BACKENDS)}, not "
+                f"{self.attn_implementation!r}, which copies from or to the CPU in every pass"
+            )
 
     def candidates(self) -> list["FinetuneRecipe"]:
         """One recipe for each combination of the values to try."""
@@ -95,6 +113,7 @@ _POSITIVE = (
     "learning_rate", "epochs", "batch_size", "max_length", "eps", "stride", "max_question_length", "max_answer_length",
     "n_best", "eval_batch_size",
 )  # fmt: skip
+_GRAPHED_BACKENDS = ("sdpa", FUSED)
 
 _SQUAD = {"learning_rate": 3e-5, "epochs": 2.0, "max_length": 384}
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {

@@ -17,7 +17,8 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from sharedqkv.models import SharedQKVModel
-from sharedqkv.tasks.outputs import InputTable, padded_length, table_outputs
+from sharedqkv.tasks.graphs import Batch, GraphedPass
+from sharedqkv.tasks.outputs import InputTable, float32_products, padded_length, table_outputs
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.task import Features, Task
 
@@ -58,6 +59,9 @@ def _padded(rows: list[list[int]], length: int, filler: int) -> Tensor:
 
 
 class FinetuneTrainer(Trainer):
+    graphed_pass: GraphedPass | None = None
+    """Instead of passes that Python asks for kernel by kernel."""
+
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
         """Rows of similar length share a batch. The order hangs on the seed alone, so it is the same for all models."""
         rows = train_dataset if train_dataset is not None else self.train_dataset
@@ -71,6 +75,22 @@ class FinetuneTrainer(Trainer):
         """Matrices only: biases, norms and the diagonals of the shared variants are not decayed."""
         return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
 
+    def training_step(self, model: nn.Module, inputs: Batch, num_items_in_batch: Tensor | None = None) -> Tensor:
+        plain_step = super().training_step
+        if self.graphed_pass is None:
+            return plain_step(model, inputs, num_items_in_batch)
+        # The number of labels, which the loss is divided by, lies on the GPU too; SQuAD has none.
+        items = {} if num_items_in_batch is None else {_ITEMS: num_items_in_batch}
+
+        def training_pass(batch: Batch) -> Tensor:
+            own_inputs = {name: tensor for name, tensor in batch.items() if name != _ITEMS}
+            return plain_step(model, own_inputs, batch.get(_ITEMS))
+
+        return self.graphed_pass(training_pass, {**self._prepare_inputs(inputs), **items})
+
+
+_ITEMS = "num_items_in_batch"
+
 
 def train(
     model: Any, features: Features, recipe: FinetuneRecipe, seed: int, pad_token_id: int, title: str
@@ -79,7 +99,7 @@ def train(
     steps = math.ceil(recipe.epochs * math.ceil(len(features.inputs) / recipe.batch_size))
     on_gpu = torch.cuda.is_available()
     set_seed(seed)
-    with tempfile.TemporaryDirectory() as unused, deterministic():
+    with tempfile.TemporaryDirectory() as unused, deterministic(), float32_products(recipe):
         args = TrainingArguments(
             output_dir=unused,
             max_steps=steps,
@@ -113,6 +133,8 @@ def train(
             callbacks=[_Bar(title)],
         )
         trainer.remove_callback(PrinterCallback)
+        if recipe.cuda_graphs and on_gpu:
+            trainer.graphed_pass = GraphedPass(model)
         outcome = trainer.train()
     if not math.isfinite(outcome.training_loss):
         raise ValueError(f"the loss became {outcome.training_loss}: lower learning_rate or lengthen warmup")

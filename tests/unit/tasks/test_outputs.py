@@ -1,11 +1,13 @@
 """Many inputs through a model: padding, joined tables, and answers in the order of the inputs."""
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 import torch
 from helpers import tiny_config, tiny_model
 
-from sharedqkv.tasks.outputs import InputTable, device_batches, padded_length, table_outputs
+from sharedqkv.tasks.outputs import InputTable, device_batches, float32_products, padded_length, table_outputs
 from sharedqkv.tasks.recipe import FinetuneRecipe
 
 PAD = 0
@@ -62,3 +64,45 @@ def test_each_input_gets_the_answer_it_gets_alone(head):
         else:
             assert output[0, :length] == pytest.approx(alone.start_logits[0].tolist(), abs=1e-5)
             assert output[1, :length] == pytest.approx(alone.end_logits[0].tolist(), abs=1e-5)
+
+
+def precision():
+    return torch.backends.cuda.matmul.fp32_precision
+
+
+@pytest.fixture
+def _precision_put_back():
+    everywhere = torch.backends.fp32_precision
+    yield
+    torch.backends.fp32_precision = everywhere
+    torch.set_float32_matmul_precision("highest")
+
+
+@pytest.mark.usefixtures("_precision_put_back")
+@pytest.mark.parametrize("before", ["highest", "high", "as Transformers sets it to compile"])
+def test_tf32_is_on_inside_and_afterwards_what_it_was(monkeypatch, before):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    if before in ("highest", "high"):
+        torch.set_float32_matmul_precision(before)
+    else:
+        torch.backends.cuda.matmul.fp32_precision, torch.backends.fp32_precision = "none", "tf32"
+    was = precision()
+    with float32_products(FinetuneRecipe(tf32=False)):
+        assert precision() == was
+    with float32_products(FinetuneRecipe(tf32=True)):
+        assert precision() == "tf32"
+    assert precision() == was
+    with suppress(ZeroDivisionError), float32_products(FinetuneRecipe(tf32=True)):
+        1 / 0  # noqa: B018
+    assert precision() == was
+
+
+def test_predicting_uses_tf32_on_a_gpu_only():
+    model = tiny_model("SequenceClassification", tiny_config())
+    torch.set_float32_matmul_precision("highest")
+    seen = []
+    model.register_forward_hook(lambda *_: seen.append(precision()))
+    recipe = FinetuneRecipe(max_length=24, tf32=True)
+    table_outputs(model, InputTable.of(inputs(3, 11), recipe, PAD), recipe)
+    assert seen == ["tf32" if torch.cuda.is_available() else "ieee"]
+    assert precision() == "ieee"

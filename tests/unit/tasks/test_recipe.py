@@ -7,7 +7,7 @@ import pytest
 
 from sharedqkv.tasks.recipe import SOURCES, FinetuneRecipe, load_recipes
 
-NOT_TUNED = {"search", "eval_batch_size", "bf16", "compile", "attn_implementation"}
+NOT_TUNED = {"search", "eval_batch_size", "bf16", "tf32", "compile", "cuda_graphs", "attn_implementation"}
 
 
 def test_every_hyper_parameter_has_a_source():
@@ -39,6 +39,11 @@ def test_the_command_line_beats_the_file_which_beats_the_task(tmp_path):
         ("warmup: 1.0", "warmup must be in [0, 1)"),
         ("search: {seed: [1]}", "search: 'seed' cannot be searched"),
         ("search: {epochs: 3}", "search: epochs must be a list of values"),
+        ("cuda_graphs: true\ncompile: true", "cuda_graphs and compile exclude each other"),
+        (
+            "cuda_graphs: true\nattn_implementation: eager",
+            "cuda_graphs needs attn_implementation sdpa or fused, not 'eager'",
+        ),
         ("search: {epochs: [fast]}", "search: epochs must be a number, not 'fast'"),
     ],
 )

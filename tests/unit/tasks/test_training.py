@@ -135,3 +135,33 @@ def test_determinism_is_switched_back():
     with deterministic():
         assert torch.are_deterministic_algorithms_enabled()
     assert not torch.are_deterministic_algorithms_enabled()
+
+
+def test_training_uses_tf32_on_a_gpu_only_and_switches_it_off(folder):
+    torch.set_float32_matmul_precision("highest")
+    recipe = FinetuneRecipe(max_length=24, epochs=1, batch_size=8, tf32=True)
+    model = build_model(GLUE["cola"], folder, recipe, 0)
+    seen = set()
+
+    def look_and_fail(*_):
+        seen.add(torch.backends.cuda.matmul.fp32_precision)
+        raise RuntimeError("out of memory")
+
+    model.register_forward_hook(look_and_fail)
+    with pytest.raises(RuntimeError, match="out of memory"):
+        train(model, features_of(folder), recipe, 0, 0, "test")
+    assert seen == {"tf32" if torch.cuda.is_available() else "ieee"}
+    assert torch.backends.cuda.matmul.fp32_precision == "ieee"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has both")
+def test_settings_for_gpus_change_nothing_without_one(folder):
+    features = features_of(folder)
+
+    def answers(**settings):
+        recipe = FinetuneRecipe(max_length=24, epochs=1, batch_size=4, **settings)
+        model = build_model(GLUE["cola"], folder, recipe, 0)
+        train(model, features, recipe, 0, 0, "test")
+        return [output.tolist() for output in outputs_of(model, features, recipe, 0)]
+
+    assert answers(tf32=True, cuda_graphs=True) == answers()

@@ -1,0 +1,98 @@
+"""What do TF32, bf16 and CUDA graphs gain in fine-tuning a small model, alone and with others beside it on one GPU?
+
+A random model learns two made-up classes of texts as long as SST-2's. Settings take turns; with each, so many processes
+train at the same time. The time is that of `sharedqkv finetune` for one seed, without loading and predicting, captures
+included. Without a GPU only the plain setting is timed.
+
+    python benchmarks/finetune_speed.py --processes 4 --output results/HARDWARE/DATE-finetune-speed
+"""
+
+import argparse
+import multiprocessing
+import random
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sharedqkv import SharedQKVForSequenceClassification
+from sharedqkv.models.specs import config_from_spec
+from sharedqkv.tasks.cells import write_json
+from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.tasks.task import Features
+from sharedqkv.tasks.training import train
+from sharedqkv.training.pretrain import quiet_transformers
+from sharedqkv.training.run_folder import environment, now
+
+SETTINGS: dict[str, dict[str, bool]] = {
+    "plain": {},
+    "tf32": {"tf32": True},
+    "bf16": {"bf16": True},
+    "cuda_graphs": {"cuda_graphs": True},
+    "tf32+cuda_graphs": {"tf32": True, "cuda_graphs": True},
+}
+PAD, CLS, SEP, FIRST_WORD = 0, 101, 102, 1000
+WARM_UP = 64
+"""Examples of a training before the one that is timed: the libraries start in it."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="medium")
+    parser.add_argument("--variant", default="standard", help="or a spec, like shared:bias=true")
+    parser.add_argument("--examples", type=int, default=20_000)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--processes", type=int, default=1, help="that train side by side")
+    parser.add_argument("--output", type=Path, help="folder for the record")
+    options = parser.parse_args()
+    names = list(SETTINGS) if torch.cuda.is_available() else ["plain"]
+    inputs_per_second = {}
+    for name in names:
+        inputs_per_second[name] = speeds = measure(options, SETTINGS[name])
+        print(f"{name:>16}: {', '.join(f'{speed:,.0f}' for speed in speeds)} inputs/s", flush=True)
+    if options.output is not None:
+        record = {
+            "benchmark": "finetune_speed",
+            "date": now(),
+            "options": {name: value for name, value in vars(options).items() if name != "output"},
+            "inputs_per_second": inputs_per_second,
+            "environment": environment(),
+        }
+        write_json(options.output / "finetune_speed.json", record)
+    return 0
+
+
+def measure(options: argparse.Namespace, settings: dict[str, bool]) -> list[float]:
+    """The speed of each of the processes."""
+    context, count = multiprocessing.get_context("spawn"), options.processes
+    with context.Manager() as manager, ProcessPoolExecutor(count, context) as pool:
+        ready = manager.Barrier(count)
+        jobs = [pool.submit(train_one, options, settings, seed, ready) for seed in range(count)]
+        return [job.result() for job in jobs]
+
+
+def train_one(options: argparse.Namespace, settings: dict[str, bool], seed: int, ready: Any) -> float:
+    quiet_transformers()
+    config = config_from_spec(options.variant, options.size, num_labels=2)
+    model = SharedQKVForSequenceClassification(config)
+    recipe = FinetuneRecipe(epochs=1, batch_size=options.batch_size, **settings)
+    train(model, made_up(WARM_UP, config.vocab_size), recipe, seed, PAD, "warm-up")
+    features = made_up(options.examples, config.vocab_size)
+    ready.wait(timeout=600)  # another process may have failed
+    return train(model, features, recipe, seed, PAD, f"seed {seed}")["inputs_per_second"]
+
+
+def made_up(count: int, vocab_size: int) -> Features:
+    """Lengths like SST-2's: 16 tokens in the mean, few above 40, 64 at most."""
+    chosen = random.Random(0)
+    inputs = []
+    for number in range(count):
+        words = min(62, max(1, round(chosen.gammavariate(1.6, 8.75))))
+        ids = [CLS, *(chosen.randrange(FIRST_WORD, vocab_size) for _ in range(words)), SEP]
+        inputs.append({"input_ids": ids, "token_type_ids": [0] * len(ids), "labels": number % 2})
+    return Features(inputs, truncated=0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
