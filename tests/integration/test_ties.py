@@ -1,5 +1,6 @@
 """The ties under trial are what docs/evidence_plan.md allows."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from helpers import tiny_config
 from sharedqkv import SharedQKVModel
 from sharedqkv.accounting import count_parameters
 from sharedqkv.attention import registry
+from sharedqkv.attention.rotary import rotate, rotation_for
 from sharedqkv.models.specs import config_from_spec, parse_spec
 
 TIES = Path(__file__).parents[2] / "benchmarks" / "evidence" / "ties"
@@ -17,18 +19,19 @@ MOST = 578_969  # shared's attention block at medium and 10 %
 NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
     *("paired", "paired:taps=true", "lent", "lent:taps=true"),
+    *("near", "near:init=signs"),
 ]
-CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7"]
+CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
 
 @pytest.fixture(autouse=True)
 def ties(monkeypatch):
     monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
     monkeypatch.syspath_prepend(TIES)
-    sys.modules.pop("sharedqkv_ties", None)
-    import sharedqkv_ties
-
-    return sharedqkv_ties
+    for name in ("sharedqkv_ties", "sharedqkv_near"):
+        sys.modules.pop(name, None)
+        importlib.import_module(name)
+    return sys.modules["sharedqkv_ties"]
 
 
 @pytest.mark.parametrize("spec", [*NAMES, *CONTROLS])
@@ -71,3 +74,17 @@ def test_taps_look_at_neighbours(ties):
     states = torch.arange(1.0, 5.0).view(1, 4, 1)
     taps = torch.tensor([[10.0], [1.0], [100.0]])
     assert ties.filtered(states, taps).flatten().tolist() == [201, 312, 423, 34]
+
+
+@pytest.mark.parametrize("spec", ["near", "near_narrow", "near_grouped:num_query_heads=7"])
+def test_heads_first_look_at_neighbours(spec):
+    """Whatever the text: with content taken away, each head's largest weight is its own number of tokens away."""
+    config = config_from_spec(spec, "medium", position_embedding_type="rotary", num_hidden_layers=1)
+    variant = config.build_attention_variant()
+    variant.init_weights(0.02)
+    projected = variant(torch.zeros(1, 21, config.hidden_size))
+    rotation = rotation_for(torch.arange(21)[None], variant.head_size, config.rotary_base, torch.float32)
+    q_BHLK, k_BHLK = rotate(projected.q_BHLK, rotation), rotate(projected.k_BGLK, rotation)
+    weights_HL = (q_BHLK @ k_BHLK.transpose(-1, -2) / variant.head_size**0.5)[0, :, 10].softmax(dim=-1)
+    assert (weights_HL.argmax(dim=-1) - 10).tolist() == [1, -1, 2, -2, 3, -3, 4, -4][: variant.num_heads]
+    assert weights_HL.max(dim=-1).values.min() > 0.35
