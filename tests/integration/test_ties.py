@@ -19,7 +19,7 @@ MOST = 578_969  # shared's attention block at medium and 10 %
 NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
     *("paired", "paired:taps=true", "lent", "lent:taps=true"),
-    *("near", "near:init=signs"),
+    *("near", "near:init=signs", "near_lent"),
 ]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
@@ -76,7 +76,7 @@ def test_taps_look_at_neighbours(ties):
     assert ties.filtered(states, taps).flatten().tolist() == [201, 312, 423, 34]
 
 
-@pytest.mark.parametrize("spec", ["near", "near_narrow", "near_grouped:num_query_heads=7"])
+@pytest.mark.parametrize("spec", ["near", "near_lent", "near_narrow", "near_grouped:num_query_heads=7"])
 def test_heads_first_look_at_neighbours(spec):
     """Whatever the text: with content taken away, each head's largest weight is its own number of tokens away."""
     config = config_from_spec(spec, "medium", position_embedding_type="rotary", num_hidden_layers=1)

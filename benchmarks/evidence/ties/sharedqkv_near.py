@@ -2,13 +2,14 @@
 
 Before training, content tells attention nothing, so that it mixes all tokens alike or, where one tensor makes queries
 and keys, looks at itself. A bias on q and one on k meet in a term of position alone: with b_k in every plane of the
-rotation and b_q the same turned by n tokens, it is largest n tokens away. `near` is `shared` with such biases; the
-others are its controls, for which the start is as good.
+rotation and b_q the same turned by n tokens, it is largest n tokens away. `near` is `shared` with such biases and
+`near_lent` the tie `lent`; the others are controls, for which the start is as good.
 """
 
 from typing import Any
 
 import torch
+from sharedqkv_ties import Lent
 from torch import Tensor, nn
 from transformers import initialization
 
@@ -75,7 +76,12 @@ def _moved(states_BHLK: Tensor, scale_HK: Tensor | None, bias: Tensor) -> Tensor
 
 @register_variant("near")
 class Near(LooksNear, Shared):
-    """The tie."""
+    pass
+
+
+@register_variant("near_lent")
+class NearLent(LooksNear, Lent):
+    pass
 
 
 @register_variant("near_standard")
