@@ -1,8 +1,8 @@
 """What do TF32, bf16 and CUDA graphs gain in fine-tuning a small model, alone and with others beside it on one GPU?
 
-A random model learns two made-up classes of texts as long as SST-2's. Settings take turns; with each, so many processes
-train at the same time. The time is that of `sharedqkv finetune` for one seed, without loading and predicting, captures
-included. Without a GPU only the plain setting is timed.
+A random model learns two made-up classes of texts as long as SST-2's. One setting after the other is timed; with each,
+so many processes train at the same time. The time is that of `sharedqkv finetune` for one seed, without loading and
+predicting, captures included. Without a GPU only the plain setting is timed.
 
     python benchmarks/finetune_speed.py --processes 4 --output results/HARDWARE/DATE-finetune-speed
 """

@@ -46,6 +46,20 @@ def test_leaves_a_run_folder(undisturbed):
     SharedQKVForMaskedLM.from_pretrained(undisturbed / "model")
 
 
+def test_steps_and_evaluations_ask_for_the_loss_alone(corpus, tmp_path, monkeypatch):
+    seen = []
+    forward = SharedQKVForMaskedLM.forward
+
+    def watched(self, *args, loss_only=False, **kwargs):
+        seen.append(loss_only)
+        return forward(self, *args, loss_only=loss_only, **kwargs)
+
+    monkeypatch.setattr(SharedQKVForMaskedLM, "forward", watched)
+    assert run_here(corpus, tmp_path / "run", max_steps=4) == 0
+    assert len(seen) > 4
+    assert all(seen)
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_killed_twice_and_resumed_gives_the_same_losses(corpus, undisturbed, tmp_path, workers):
     """Killed in the middle of a later epoch (a step that is no record), then in the middle of a save."""

@@ -1,4 +1,4 @@
-"""A start for rotary attention: biases on queries and keys with which every head first looks at one of its neighbours.
+"""A start for rotary attention: biases on queries and keys with which heads first look mostly at one neighbour each.
 
 Before training, content tells attention nothing, so that it mixes all tokens alike or, where one tensor makes queries
 and keys, looks at itself. A bias on q and one on k meet in a term of position alone: with b_k in every plane of the
@@ -22,7 +22,7 @@ from sharedqkv.attention.standard import Standard
 STRENGTH = 4.0
 """Of the logit at the neighbour, where others are about 0."""
 BASE = 10_000.0
-"""Of the rotation."""
+"""Of the rotation: the default of `rotary_base`. With another one heads start elsewhere."""
 
 
 def neighbour_biases(num_heads: int, head_size: int) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ Rotation = tuple[Tensor, Tensor]
 
 def rotation_for(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
     # A compiler that sees how angles are made makes them anew for every element of q and k in every layer.
-    # Not asked is `is_exporting`: to compiled code torch 2.11 says yes. An export does without dynamo by default.
+    # Not asked is `is_exporting`: to compiled code torch 2.11 says yes. An export, unless strict, does without dynamo.
     make = _hidden_rotation if torch.compiler.is_dynamo_compiling() else _rotation
     return make(positions_BL, head_size, base, dtype)
 

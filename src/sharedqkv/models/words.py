@@ -89,7 +89,7 @@ class WordPredictingModel(SharedQKVPreTrainedModel):
         Those for a loss only are for nothing else: there may be more of them than words.
         """
         if loss_only and labels is None:
-            raise ValueError("loss_only needs labels: there is no loss without them")
+            raise ValueError("loss_only needs the labels of the masked words")
         if masked_positions is not None:
             if labels is not None and labels.shape != masked_positions.shape:
                 raise ValueError(

@@ -119,7 +119,7 @@ def test_the_loss_alone_is_the_same_with_words_that_do_not_exist(head, monkeypat
 
 def test_the_loss_alone_needs_labels():
     inputs, _ = masked_batch()
-    with pytest.raises(ValueError, match="loss_only needs labels"):
+    with pytest.raises(ValueError, match="loss_only needs the labels"):
         tiny_model("MaskedLM", tiny_config())(**inputs, loss_only=True)
 
 

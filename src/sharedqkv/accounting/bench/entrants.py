@@ -120,6 +120,7 @@ def _config(spec: str, settings: Settings) -> SharedQKVConfig:
         spec,
         settings.size,
         position_embedding_type=settings.positions,
+        norm_placement=settings.norm_placement,
         hidden_dropout_prob=settings.dropout,
         attention_probs_dropout_prob=settings.dropout,
         max_position_embeddings=max(512, settings.length),

@@ -20,6 +20,8 @@ class Settings:
     """layers of every entrant that names none (default: those of the size)"""
     positions: Literal["absolute", "rotary"] = "absolute"
     """learned positions, or rotary ones; peers have their own"""
+    norm_placement: Literal["post", "pre"] = "post"
+    """of our models: as in BERT, or before each block"""
     dropout: float = 0.0
     """of hidden states and attention weights"""
     bf16: bool = False

@@ -89,6 +89,7 @@ def _name_in_record(record: Mapping[str, Any], entrant: "Entrant", runs: Sequenc
     trained_with = runs[0].recipe.get("attn_implementation") if runs else None
     name = next((name for name, backend in found.items() if backend == trained_with), next(iter(found)))
     if runs:
+        _refuse_other_steps(record["config"], runs[0].recipe, name)
         mine, theirs = count_parameters(runs[0].config).model, record["entrants"][name]["parameters"]
         if abs(theirs / mine - 1) > _SAME_SIZE:
             raise ValueError(
@@ -96,6 +97,16 @@ def _name_in_record(record: Mapping[str, Any], entrant: "Entrant", runs: Sequenc
                 "the --size of the study"
             )
     return name
+
+
+def _refuse_other_steps(measured: Mapping[str, Any], trained: Mapping[str, Any], name: str) -> None:
+    for setting, default in (("norm_placement", "post"), ("dropout", 0.0)):
+        was, is_trained = measured.get(setting, default), trained.get(setting, default)
+        if was != is_trained:
+            raise ValueError(
+                f"{name} was measured with {setting} {was} and trained with {is_trained}: run `sharedqkv bench` with "
+                f"--{setting} {is_trained}"
+            )
 
 
 def _is_same(name: str, positions: str, entrant: "Entrant") -> bool:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,6 +55,8 @@ class Pretraining:
     config: SharedQKVConfig
     recipe: dict[str, Any]
     """As run.json has it."""
+    commit: str | None
+    """Of the code that trained it."""
 
 
 @dataclass(frozen=True)
@@ -391,7 +393,13 @@ def _pretraining(path: Path, seed: int) -> Pretraining:
         seconds=sum(record.get("seconds", 0) for record in metrics),
         config=SharedQKVConfig.from_pretrained(run.model),
         recipe=run.info().get("recipe", {}),
+        commit=commit_of(run.info().get("environment") or {}),
     )
+
+
+def commit_of(environment: Mapping[str, Any]) -> str | None:
+    git = environment.get("git") or {}
+    return git["sha"] + (" with changes" if git.get("dirty") else "") if git.get("sha") else None
 
 
 def _corpus(folder: Path) -> Corpus:

@@ -146,6 +146,10 @@ def load_plan(path: Path) -> Plan:
     plan = Plan(study, search, cells, _task_recipes(study, file.tasks, path))
     for cell in cells:
         whole = Cell(cell.variant, cell.position, cell.seed)
+        if (cell.checked_tokens or 0) > study.pretrain["max_tokens"]:
+            raise ValueError(
+                f"{path}: order: max_tokens {cell.checked_tokens} is over the study's: its time is not known"
+            )
         if cell.stage == "checks" and whole not in cells:
             raise ValueError(f"{path}: {plan.name(cell)} is checked against {plan.name(whole)}: add that to the order")
     return plan

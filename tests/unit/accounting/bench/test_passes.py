@@ -56,6 +56,13 @@ def test_results_are_the_loss_and_gradients_of_the_model(model, batch):
         torch.testing.assert_close(results[name], parameter.grad)
 
 
+def test_a_step_asks_our_models_for_the_loss_alone(model, batch):
+    seen = []
+    model.register_forward_pre_hook(lambda module, args, kwargs: seen.append(kwargs.get("loss_only")), with_kwargs=True)
+    TrainStep(model, batch, bf16=False)()
+    assert seen == [True]
+
+
 def test_dropout_does_not_disturb_results_but_acts_in_steps(batch):
     model = SharedQKVForMaskedLM(tiny_config(hidden_dropout_prob=0.5))
     step = TrainStep(model, batch, bf16=False)

@@ -59,6 +59,16 @@ def test_entrants_are_the_models_with_their_options_on_the_backend_they_were_tra
     assert study.bench.entrants["shared"].peak_memory_bytes == 1_000_000 * len("shared:fused")
 
 
+@pytest.mark.parametrize(("setting", "measured"), [("norm_placement", "pre"), ("dropout", 0.1)])
+def test_other_steps_than_those_trained_are_refused(folder, setting, measured):
+    record = make_bench_record(STEPS)
+    record["config"][setting] = measured
+    add_record(folder, record)
+    study = read_study(folder)
+    assert study.bench is None
+    assert f"was measured with {setting} {measured}" in study.problems["bench/record.json"]
+
+
 def test_what_was_measured_how_stands_under_the_table(folder):
     add_record(folder, make_bench_record(STEPS))
     table, words = speed_of(folder)

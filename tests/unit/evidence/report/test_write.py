@@ -59,6 +59,18 @@ def test_every_section_is_there_and_full(report):
     assert "variants: [standard, shared]" in sections["How to reproduce"]
 
 
+def test_code_that_changed_between_runs_is_told(tmp_path):
+    write_json(tmp_path / "study.json", make_info(["standard"], 3))
+    for seed, commit in enumerate(("aaa", "bbb", "bbb")):
+        run = tmp_path / "pretrain" / "standard" / str(seed)
+        make_pretraining(run, "standard", seed, 2.0)
+        info = json.loads((run / "run.json").read_text()) | {"environment": {"git": {"sha": commit}}}
+        write_json(run / "run.json", info)
+    build_report(tmp_path, tmp_path / "report")
+    told = "| commit | aaa (1 pre-training run), bbb (2 pre-training runs) |"
+    assert told in (tmp_path / "report" / "report.md").read_text()
+
+
 def test_figures_and_tables_are_files_too(report):
     stems = {path.stem for path in (report / "figures").glob("*.svg")}
     assert {"differences", "losses", "quality_parameters", "timed_quality_time", "noise_sst2"} <= stems

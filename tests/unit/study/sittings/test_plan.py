@@ -74,6 +74,7 @@ def test_a_task_may_have_settings_of_its_own(plan_with_tasks):
         ("seeds: [1]", "seeds: [1], check: rates", "order: check must be one of learning_rates, not 'rates'"),
         ("seeds: [1]", "seeds: [1], check: learning_rates, max_tokens: [9]", "check and max_tokens need a group each"),
         ("seeds: [1]", "seeds: [1], max_tokens: [9, 0]", "order: max_tokens must be positive, not 0"),
+        ("seeds: [1]", "seeds: [1], max_tokens: [9_000_000]", "max_tokens 9000000 is over the study's"),
         ("seeds: [1]", "seeds: [1], max_tokens: [9]", "1-tokens-9 is checked against pretrain/shared-rotary/1: add"),
         ("study.yaml", "quick", "quick must give its budget as max_tokens"),
         ("{sst2: ", "{rte: ", "tasks: rte is not in the study, which has acceptability, sst2"),
@@ -116,14 +117,18 @@ def test_the_evidence_is_checked_before_the_absolute_positions():
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_level_3_is_bert_base(norm):
     plan = load_plan(EVIDENCE / f"base_{norm}_ln_level3.yaml")
-    assert [cell.variant for cell in plan.cells if cell.stage == "pretrain"] == [
+    stages = {cell.stage for cell in plan.cells}
+    assert stages == ({"search"} if norm == "post" else {"search", "pretrain"}), "post-LN: first who leaves the plateau"
+    assert [entrant.variant for entrant in plan.study.entrants] == [
         *("standard", "shared", "narrow", "pairwise", "symmetric")
     ]
-    recipe = plan.recipe(plan.cells[-1], 1e-4, Path("c"), Path("r"))
+    recipe = plan.recipe(Cell("shared", "absolute"), 1e-4, Path("c"), Path("r"))
     assert (recipe.size, recipe.norm_placement, recipe.position_embedding_type) == ("base", norm, "absolute")
     assert recipe.max_tokens >= 300e6
     assert plan.search.max_tokens >= 60e6, "who sits on the plateau cannot be told before"
     assert len(plan.study.finetune_seeds) == 3
+    of_level_2 = load_plan(EVIDENCE / "medium_level2.yaml").tasks
+    assert plan.tasks == of_level_2
 
 
 def test_levels_1_and_2_pre_train_alike():

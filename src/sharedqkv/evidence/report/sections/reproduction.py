@@ -1,9 +1,11 @@
 """What is missing from a study, where it ran, and how to run it again."""
 
 import shlex
+from collections import Counter
 
-from sharedqkv.evidence.report.collect import Study
+from sharedqkv.evidence.report.collect import Study, commit_of
 from sharedqkv.evidence.report.document import Block, Cell, Code, Details, Paragraph, Section, Table
+from sharedqkv.evidence.report.words import counted
 
 
 def state_of(study: Study) -> list[Block]:
@@ -28,14 +30,12 @@ def environment_section(study: Study) -> Section:
     if not environment:
         missing = Paragraph("study.json does not say where it ran.", kind="missing")
         return Section("environment", "Environment", [missing])
-    git = environment.get("git") or {}
-    commit = git.get("sha", "not known") + (" with changes" if git.get("dirty") else "")
     rows = [
         ("Python", environment["python"]),
         ("platform", environment["platform"]),
         ("devices", ", ".join(environment["devices"])),
         ("CPU cores", str(environment["cpu_count"])),
-        ("commit", commit),
+        ("commit", _commits(study) or commit_of(environment) or "not known"),
         *environment["packages"].items(),
     ]
     table = Table(
@@ -46,6 +46,16 @@ def environment_section(study: Study) -> Section:
         prose=True,
     )
     return Section("environment", "Environment", [table])
+
+
+def _commits(study: Study) -> str:
+    """Of the pre-training runs, where there are several: a study may be run over days."""
+    found = Counter(run.commit for runs in study.pretraining.values() for run in runs)
+    if len(found) < 2:
+        return ""
+    return ", ".join(
+        f"{commit or 'not known'} ({counted(number, 'pre-training run')})" for commit, number in found.items()
+    )
 
 
 def reproduction_section(study: Study) -> Section:
