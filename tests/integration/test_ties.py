@@ -19,7 +19,7 @@ MOST = 578_969  # shared's attention block at medium and 10 %
 NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
     *("paired", "paired:taps=true", "lent", "lent:taps=true"),
-    *("near", "near:init=signs", "near_lent"),
+    *("near", "near:init=signs", "near_lent", "near_mapped", "near_single"),
 ]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
@@ -77,7 +77,11 @@ def test_taps_look_at_neighbours(ties):
 
 
 @pytest.mark.parametrize(
-    "spec", ["near:init=signs", "near_lent", "near_narrow", "near_standard", "near_grouped:num_query_heads=7"]
+    "spec",
+    [
+        *("near:init=signs", "near_lent", "near_mapped", "near_single"),
+        *("near_narrow", "near_standard", "near_grouped:num_query_heads=7"),
+    ],
 )
 def test_heads_first_look_at_neighbours(spec):
     """Each head's largest weight is its own number of tokens away, for most tokens of any text."""

@@ -2,8 +2,8 @@
 
 Before training, content tells attention nothing, so that it mixes all tokens alike or, where one tensor makes queries
 and keys, looks at itself. A bias on q and one on k meet in a term of position alone: with b_k in every plane of the
-rotation and b_q the same turned by n tokens, it is largest n tokens away. `near` is `shared` with such biases and
-`near_lent` the tie `lent`; the others are controls, for which the start is as good.
+rotation and b_q the same turned by n tokens, it is largest n tokens away. Ties come first, then controls, for which the
+start is as good.
 """
 
 from typing import Any
@@ -76,12 +76,66 @@ def _moved(states_BHLK: Tensor, scale_HK: Tensor | None, bias: Tensor) -> Tensor
 
 @register_variant("near")
 class Near(LooksNear, Shared):
-    pass
+    """`shared` with such biases."""
+
+
+class _Mapped(Shared):
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.map = nn.Parameter(torch.empty(self.num_heads, self.head_size, self.head_size))
+
+    def init_weights(self, std: float) -> None:
+        super().init_weights(std)
+        turns = [nn.init.orthogonal_(torch.empty(self.head_size, self.head_size)) for _ in range(self.num_heads)]
+        initialization.copy_(self.map, torch.stack(turns))
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        projected = super().forward(hidden_BLD)
+        projected.q_BHLK = torch.matmul(projected.q_BHLK, self.map)
+        return projected
+
+    def parameter_formula(self) -> int:
+        return super().parameter_formula() + self.map.numel()
+
+    def projection_flops(self) -> int:
+        return super().projection_flops() + 2 * self.map.numel()
+
+
+@register_variant("near_mapped")
+class NearMapped(LooksNear, _Mapped):
+    """`near` with a d_h × d_h map on the queries of each head, at first a random turn."""
+
+
+class _Single(Variant):
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.num_key_value_heads = 1
+        self.query = nn.Linear(geometry.width, self.context_width)
+        self.key_value = nn.Linear(geometry.width, self.head_size)
+        self.key_scale = nn.Parameter(torch.empty(self.head_size))
+
+    def init_weights(self, std: float) -> None:
+        initialization.ones_(self.key_scale)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        q_BHLK, s_B1LK = self.project(hidden_BLD, self.query, self.key_value)
+        return Projected(q_BHLK, s_B1LK, s_B1LK, key_scale_HK=self.key_scale[None])
+
+    def parameter_formula(self) -> int:
+        return (self.geometry.width + 1) * (self.context_width + self.head_size) + self.head_size
+
+    def projection_flops(self) -> int:
+        return 2 * self.geometry.width * (self.context_width + self.head_size)
+
+
+@register_variant("near_single")
+class NearSingle(LooksNear, _Single):
+    """Queries apart; one head that is the keys and, without diagonal and bias, the values of all."""
 
 
 @register_variant("near_lent")
 class NearLent(LooksNear, Lent):
-    pass
+    """The tie `lent`: one head's queries, with a diagonal, are the keys of all; values apart."""
 
 
 @register_variant("near_standard")
