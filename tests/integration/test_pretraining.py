@@ -12,6 +12,11 @@ from torch.testing import assert_close
 
 from sharedqkv import SharedQKVForMaskedLM
 
+TELL_OPEN_GROUP = """
+import atexit, torch
+atexit.register(lambda: torch.distributed.is_initialized() and print("a group is open", file=sys.stderr))
+"""
+
 
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory):
@@ -129,7 +134,9 @@ def two_processes() -> tuple[str, ...]:
 def test_two_processes_resume_exactly_after_a_signal(corpus, tmp_path):
     """With dropout, of which every process draws its own."""
     fields = {"launcher": two_processes(), "rows_per_device": 4, "max_steps": 12}
-    assert run_child("", corpus, tmp_path / "whole", **fields).returncode == 0
+    whole = run_child(TELL_OPEN_GROUP, corpus, tmp_path / "whole", **fields)
+    assert whole.returncode == 0
+    assert "a group is open" not in whole.stderr
     stopped = run_child(KILL_AT_STEP.format(step=5, signal="SIGTERM"), corpus, tmp_path / "run", **fields)
     assert "stopped at step 6" in stopped.stderr, stopped.stderr[-3000:]
     saved = tmp_path / "run" / "checkpoints" / "checkpoint-6"

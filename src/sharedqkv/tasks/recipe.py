@@ -10,7 +10,6 @@ from typing import Any
 import yaml
 
 from sharedqkv import schema
-from sharedqkv.kernels import FUSED
 
 
 @dataclass(frozen=True)
@@ -113,7 +112,7 @@ _POSITIVE = (
     "learning_rate", "epochs", "batch_size", "max_length", "eps", "stride", "max_question_length", "max_answer_length",
     "n_best", "eval_batch_size",
 )  # fmt: skip
-_GRAPHED_BACKENDS = ("sdpa", FUSED)
+_GRAPHED_BACKENDS = ("sdpa", "fused")
 
 _SQUAD = {"learning_rate": 3e-5, "epochs": 2.0, "max_length": 384}
 TASK_DEFAULTS: dict[str, dict[str, Any]] = {

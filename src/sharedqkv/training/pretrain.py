@@ -120,11 +120,16 @@ def _train(trainer: PretrainTrainer, run: RunFolder, checkpoint: Path | None, st
         with stop.listening():
             trainer.resume(checkpoint)
         trainer.watch.check_now(trainer.state.global_step)
-        return _finish(trainer, run, stop, is_main)
+        outcome = _finish(trainer, run, stop, is_main)
     except BaseException as error:
         if is_main:
             run.set_state("failed", error=f"{type(error).__name__}: {error}", ended=now())
         raise
+    if outcome.state == "done":
+        trainer.accelerator.wait_for_everyone()
+    # A process that ends with its group open may abort, and a launcher then ends the others before they are done.
+    trainer.accelerator.end_training()
+    return outcome
 
 
 @contextmanager
