@@ -142,13 +142,14 @@ class Records:
             file.write(json.dumps(line) + "\n")
 
     def longest_s(self, stage: str, side_by_side: int) -> float | None:
-        """What a cell took at most, with as many side by side; a check takes what a whole run takes."""
+        """What a cell took at most in the last round of as many side by side: earlier ones ran other code, or began
+        with a compilation. A check takes what a whole run takes."""
         seconds = [
             note["seconds"]
             for note in self._notes_of("pretrain" if stage == "checks" else stage)
             if note["side_by_side"] == side_by_side and not note["exit_code"]
         ]
-        return max(seconds, default=None)
+        return max(seconds[-side_by_side:], default=None)
 
     def facts(self) -> dict[str, Any]:
         """For study.json, of how it was run: which rates were searched, how many runs shared the device."""

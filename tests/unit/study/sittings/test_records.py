@@ -69,6 +69,13 @@ def test_a_check_takes_what_a_whole_run_takes(records):
     assert records.longest_s("checks", 1) == 5.0
 
 
+def test_what_a_cell_takes_is_told_by_the_last_round(records):
+    records.folder.mkdir()
+    for seconds in (360.0, 200.0, 210.0):
+        records.note(cell="pretrain/shared-rotary/0", seconds=seconds, side_by_side=2, exit_code=0)
+    assert records.longest_s("pretrain", 2) == 210.0
+
+
 def test_records_of_other_settings_are_an_error(records, plan, add_search_run):
     add_search_run(records, "shared", 1e-3, [3.0])
     cell = Cell("shared", "rotary", tried_rate=1e-3)
