@@ -140,7 +140,7 @@ def test_the_loss_is_not_overwritten_by_the_next_pass(device):
 
 def test_dropout_hangs_on_the_seed_and_not_on_when_a_shape_was_captured(device):
     model = tiny_model("SequenceClassification", tiny_config(hidden_dropout_prob=0.1)).to(device).train()
-    weights = [parameter.clone() for parameter in model.parameters()]
+    weights = [parameter.detach().clone() for parameter in model.parameters()]
     graphed, batch = GraphedPass(model), batch_of(4, 8, device)
     torch.manual_seed(7)
     losses = [graphed(pass_of(model), batch).item() for _ in range(3)]

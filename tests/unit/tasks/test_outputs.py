@@ -58,7 +58,7 @@ def test_each_input_gets_the_answer_it_gets_alone(head):
     outputs = table_outputs(model, InputTable.of(rows, RECIPE, PAD), RECIPE).of_inputs()
     for row, output in zip(rows, outputs, strict=True):
         length = len(row["input_ids"])
-        alone = model(**{name: torch.tensor([values]) for name, values in row.items()})
+        alone = model(**{name: torch.tensor([values], device=model.device) for name, values in row.items()})
         if head == "SequenceClassification":
             assert output == pytest.approx(alone.logits[0].tolist(), abs=1e-5)
         else:

@@ -125,9 +125,9 @@ def test_outputs_that_are_no_numbers_are_an_error(folder):
 def test_outputs_come_in_the_order_of_the_inputs(folder):
     features = features_of(folder, training=False)
     model: SharedQKVForSequenceClassification = build_model(GLUE["cola"], folder, RECIPE, 0)
-    outputs = outputs_of(model, features, RECIPE, 0)
+    outputs, names = outputs_of(model, features, RECIPE, 0), ("input_ids", "token_type_ids")
     for row, output in zip(features.inputs, outputs, strict=True):
-        alone = model(torch.tensor([row["input_ids"]]), token_type_ids=torch.tensor([row["token_type_ids"]])).logits
+        alone = model(**{name: torch.tensor([row[name]], device=model.device) for name in names}).logits
         assert output == pytest.approx(alone[0].tolist(), abs=1e-5)
 
 
