@@ -36,7 +36,7 @@ _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
 class Commands:
     """Of a cell that is only pre-trained, and of one that goes on to the tasks; a file follows each."""
 
-    pretrain: tuple[str, ...] = (*CONSOLE, "pretrain")
+    pretrain: tuple[str, ...] = (sys.executable, "-m", CONSOLE, "pretrain")
     whole_cell: tuple[str, ...] = (sys.executable, "-m", "sharedqkv.study.sittings.whole_cell")
 
 

@@ -4,13 +4,16 @@ Every stage is the command of its name. A small model leaves a GPU idle most of 
 that the runs of tasks and seeds go side by side, each in a folder of its own; they are put together afterwards.
 """
 
+import importlib
+import multiprocessing
 import os
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +28,8 @@ from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.summary import summary
 from sharedqkv.training.run_folder import RunFolder, now
 
-CONSOLE = (sys.executable, "-m", "sharedqkv_console")
+CONSOLE = "sharedqkv_console"
+"""Module whose `main` takes the arguments of a command."""
 FINETUNED = "finetune"
 """Folder of the fine-tuning run, below that of the pre-training run."""
 SECONDS = "stages.json"
@@ -77,8 +81,8 @@ def plain(recipe: Any) -> dict[str, Any]:
     return {name: list(value) if isinstance(value, tuple) else value for name, value in recipe.to_dict().items()}
 
 
-def run_whole_cell(cell: WholeCell, console: Sequence[str] = CONSOLE) -> None:
-    output = Path(cell.output)
+def run_whole_cell(cell: WholeCell, console: str = CONSOLE) -> None:
+    output, command = Path(cell.output), (sys.executable, "-m", console)
     seconds: dict[str, float] = {}
 
     @contextmanager
@@ -88,44 +92,51 @@ def run_whole_cell(cell: WholeCell, console: Sequence[str] = CONSOLE) -> None:
         seconds[stage] = round(time.monotonic() - began, 1)
         write_json(output / SECONDS, seconds)
 
-    with timed("pretrain"):
-        subprocess.run([*console, "pretrain", str(output / "recipe.yaml")], check=True)
-    with timed("finetune"):
-        _Finetuning(cell, console).run()
+    with _Finetuning(cell, console) as finetuning:
+        with timed("pretrain"):
+            subprocess.run([*command, "pretrain", str(output / "recipe.yaml")], check=True)
+        with timed("finetune"):
+            finetuning.run()
     if cell.robust:
         data = ["--data", cell.data] if cell.data else []
         run, report = str(output / FINETUNED), str(output / "robust_report")
         with timed("robust"):
-            subprocess.run([*console, "robust", run, *cell.robust, *data, "--output", report], check=True)
+            subprocess.run([*command, "robust", run, *cell.robust, *data, "--output", report], check=True)
 
 
 class _Finetuning:
-    def __init__(self, cell: WholeCell, console: Sequence[str]):
+    """Processes that give one `finetune` after another: to start one takes longer than to train on a small task."""
+
+    def __init__(self, cell: WholeCell, console: str):
         self.cell = cell
         self.console = console
         self.folder = Path(cell.output) / "parts"
-        self.running: list[tuple[_Part, subprocess.Popen[bytes]]] = []
-        # Those with a search first: the other seeds of their tasks wait for it.
-        recipes = {task: schema.build(FinetuneRecipe, fields, task) for task, fields in cell.tasks.items()}
-        searching = [_Part(task, cell.seeds[0], recipe) for task, recipe in recipes.items() if recipe.search]
-        others = [_Part(task, seed, r) for task, r in recipes.items() for seed in cell.seeds if not r.search]
-        self.waiting = [*searching, *others]
+        self.pool = ProcessPoolExecutor(cell.side_by_side, multiprocessing.get_context("spawn"))
+        self.running: dict[Future[int], _Part] = {}
+
+    def __enter__(self) -> "_Finetuning":
+        for _ in range(self.cell.side_by_side):
+            self.pool.submit(_load)  # while the model is pre-trained
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
+        if kind is not None:
+            for process in multiprocessing.active_children():
+                process.kill()
+        self.pool.shutdown(cancel_futures=True)
 
     def run(self) -> None:
+        recipes = {task: schema.build(FinetuneRecipe, fields, task) for task, fields in self.cell.tasks.items()}
+        # Those with a search first: the other seeds of their tasks wait for it.
+        for task, recipe in sorted(recipes.items(), key=lambda pair: not pair[1].search):
+            for seed in self.cell.seeds[:1] if recipe.search else self.cell.seeds:
+                self._start(_Part(task, seed, recipe))
         ended: list[_Part] = []
-        try:
-            while self.waiting or self.running:
-                while self.waiting and len(self.running) < self.cell.side_by_side:
-                    self._start(self.waiting.pop(0))
-                for part, process in [pair for pair in self.running if pair[1].poll() is not None]:
-                    self.running.remove((part, process))
-                    self._end(part, process.returncode)
-                    ended.append(part)
-                time.sleep(0.1)
-        finally:
-            for _, process in self.running:
-                process.kill()
-                process.wait()
+        while self.running:
+            for future in wait(self.running, return_when=FIRST_COMPLETED).done:
+                part = self.running.pop(future)
+                self._end(part, future.result())
+                ended.append(part)
         self._put_together(ended)
 
     def _output(self, part: _Part) -> Path:
@@ -136,15 +147,11 @@ class _Finetuning:
         output.mkdir(parents=True)
         recipe = output / "recipe.yaml"
         recipe.write_text(yaml.safe_dump(plain(part.recipe)), encoding="utf-8")
-        command = [*self.console, "finetune", "--model", self.cell.output, "--tasks", part.task]
-        command += ["--seeds", f"{part.seed},", "--recipe", str(recipe), "--output", str(output)]
-        command += ["--data", self.cell.data] if self.cell.data else []
-        command += ["--keep-models"] if self.cell.robust else []
-        with open(output / "log.txt", "wb") as log:
-            process = subprocess.Popen(
-                command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, "OMP_NUM_THREADS": "1"}
-            )
-        self.running.append((part, process))
+        arguments = ["finetune", "--model", self.cell.output, "--tasks", part.task]
+        arguments += ["--seeds", f"{part.seed},", "--recipe", str(recipe), "--output", str(output)]
+        arguments += ["--data", self.cell.data] if self.cell.data else []
+        arguments += ["--keep-models"] if self.cell.robust else []
+        self.running[self.pool.submit(_give, self.console, arguments, output / "log.txt")] = part
 
     def _end(self, part: _Part, code: int) -> None:
         if code:
@@ -154,8 +161,8 @@ class _Finetuning:
             record = Cell(self._output(part), part.task, part.seed).record()
             assert record is not None
             found = schema.build(FinetuneRecipe, record["recipe"], part.task)
-            others = [replace(part, seed=seed, recipe=found) for seed in self.cell.seeds if seed != part.seed]
-            self.waiting = [*others, *self.waiting]
+            for seed in self.cell.seeds[1:]:
+                self._start(replace(part, seed=seed, recipe=found))
 
     def _put_together(self, parts: Sequence[_Part]) -> None:
         """One run folder, as if a single command had made it."""
@@ -170,6 +177,26 @@ class _Finetuning:
         sittings = [sitting for info in infos for sitting in info["sittings"]]
         whole.write_info({**infos[0], "sittings": sittings, "scores": summary(records), "ended": now()})
         shutil.rmtree(self.folder)
+
+
+def _load() -> None:
+    import torch
+
+    import sharedqkv.tasks.finetune  # noqa: F401 - what a command would begin with
+
+    torch.set_num_threads(1)  # there are other processes
+
+
+def _give(console: str, arguments: list[str], log: Path) -> int:
+    """Give a command in this process, as in one of its own."""
+    sys.argv = ["sharedqkv", *arguments]
+    with open(log, "w", encoding="utf-8") as file, redirect_stdout(file), redirect_stderr(file):
+        try:
+            return importlib.import_module(console).main(arguments)
+        except SystemExit as end:
+            if isinstance(end.code, str):
+                print(end.code)
+            return end.code if isinstance(end.code, int) else 1
 
 
 def _move_into(source: Path, target: Path) -> None:

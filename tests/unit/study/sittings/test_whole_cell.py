@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,13 +14,20 @@ from sharedqkv.tasks.recipe import FinetuneRecipe
 
 CONSOLE = """\
 # Stands for `sharedqkv`: notes its arguments, and leaves what `finetune` leaves.
-import json, sys
+import json, os, sys
 from pathlib import Path
 import yaml
-with open("commands.jsonl", "a") as file:
-    file.write(json.dumps(sys.argv[1:]) + "\\n")
-if sys.argv[1] == "finetune":
-    given = dict(zip(sys.argv[2::2], sys.argv[3::2]))
+
+def main(arguments):
+    print("on its way")
+    with open("commands.jsonl", "a") as file:
+        file.write(json.dumps(arguments) + "\\n")
+    if arguments[0] == "finetune":
+        finetune(arguments)
+    return 3 if Path("no_way").exists() else 0
+
+def finetune(arguments):
+    given = dict(zip(arguments[1::2], arguments[2::2]))
     run, task, seed = Path(given["--output"]), given["--tasks"], given["--seeds"].rstrip(",")
     if (task, seed) == ("rte", "666"):
         sys.exit("error: no such luck")
@@ -38,16 +44,20 @@ if sys.argv[1] == "finetune":
     (run / "cells" / task / f"{seed}.json").write_text(json.dumps(record))
     (run / "predictions" / task / "validation" / f"{seed}.jsonl").write_text("")
     (run / "models" / task / seed / "weights").write_text(seed)
-    info = {"kind": "finetune", "state": "done", "sittings": [{"command": sys.argv}], "scores": {}}
+    sitting = {"command": sys.argv, "process": os.getpid()}
+    info = {"kind": "finetune", "state": "done", "sittings": [sitting], "scores": {}}
     (run / "run.json").write_text(json.dumps(info))
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
 """
 
 
-@pytest.fixture
-def cell(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "console.py").write_text(CONSOLE)
-    (tmp_path / "run").mkdir()
+def work_in(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
+    (folder / "stand_in.py").write_text(CONSOLE)
+    (folder / "run").mkdir()
     recipes = {
         "cola": FinetuneRecipe(search={"learning_rate": [1e-5, 3e-5]}),
         "rte": FinetuneRecipe(learning_rate=2e-5),
@@ -57,38 +67,59 @@ def cell(tmp_path, monkeypatch):
 
 
 def run(cell):
-    run_whole_cell(cell, (sys.executable, "console.py"))
+    run_whole_cell(cell, "stand_in")
     return [json.loads(line) for line in Path("commands.jsonl").read_text().splitlines()]
 
 
-def test_stages_come_one_after_another(cell):
-    commands = run(cell)
+@pytest.fixture
+def cell(tmp_path, monkeypatch):
+    return work_in(tmp_path, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory):
+    """Folder of a cell that ended well, and the commands it gave."""
+    folder = tmp_path_factory.mktemp("cell")
+    with pytest.MonkeyPatch.context() as patch:
+        commands = run(work_in(folder, patch))
+    return folder / "run", commands
+
+
+def test_stages_come_one_after_another(done):
+    folder, commands = done
     assert commands[0] == ["pretrain", "run/recipe.yaml"]
     assert [command[0] for command in commands[1:-1]] == ["finetune"] * 6
     assert commands[-1] == [
         "robust", "run/finetune", "--noise", "keyboard,", "--data", "data", "--output", "run/robust_report",
     ]  # fmt: skip
-    assert list(json.loads(Path("run", SECONDS).read_text())) == ["pretrain", "finetune", "robust"]
+    assert list(json.loads((folder / SECONDS).read_text())) == ["pretrain", "finetune", "robust"]
 
 
-def test_the_parts_become_one_run(cell):
-    run(cell)
-    whole = Path("run", FINETUNED)
+def test_the_parts_become_one_run(done):
+    folder, _ = done
+    whole = folder / FINETUNED
     assert [(kept.task, kept.seed) for kept in kept_cells(whole)] == [(t, s) for t in ("cola", "rte") for s in range(3)]
     assert sorted(path.read_text() for path in whole.glob("models/cola/*/weights")) == ["0", "1", "2"]
     assert (whole / "search" / "cola.json").exists()
-    info = json.loads((whole / "run.json").read_text())
-    assert info["scores"]["cola"]["seeds"] == [0, 1, 2]
-    assert len(info["sittings"]) == 6
-    assert not Path("run", "parts").exists()
+    assert json.loads((whole / "run.json").read_text())["scores"]["cola"]["seeds"] == [0, 1, 2]
+    assert not (folder / "parts").exists()
 
 
-def test_one_seed_searches_and_the_others_take_what_it_found(cell):
-    run(cell)
-    info = json.loads(Path("run", FINETUNED, "run.json").read_text())
+def test_processes_start_once_and_each_command_is_told_as_its_own(done):
+    sittings = json.loads((done[0] / FINETUNED / "run.json").read_text())["sittings"]
+    assert len(sittings) == 6
+    assert len({sitting["process"] for sitting in sittings}) <= 2
+    assert sorted(sitting["command"][:2] + sitting["command"][5:7] for sitting in sittings) == sorted(
+        ["sharedqkv", "finetune", task, "--seeds"] for task in ("cola", "rte") for _ in range(3)
+    )
+
+
+def test_one_seed_searches_and_the_others_take_what_it_found(done):
+    folder = done[0] / FINETUNED
+    info = json.loads((folder / "run.json").read_text())
     assert info["scores"]["cola"]["metrics"]["score"] == {"mean": pytest.approx(3e-5), "std": pytest.approx(0)}
     assert info["scores"]["rte"]["metrics"]["score"]["mean"] == pytest.approx(2e-5)
-    assert len(list(Path("run", FINETUNED, "search").iterdir())) == 1
+    assert len(list((folder / "search").iterdir())) == 1
 
 
 def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
@@ -98,14 +129,16 @@ def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
 
 
 def test_a_part_that_fails_is_told_with_its_last_words(cell):
-    with pytest.raises(OSError, match=r"fine-tuning on rte with seed 666 ended with 1:\n.*no such luck"):
+    with pytest.raises(OSError, match=r"fine-tuning on rte with seed 666 ended with 1:\n.*\n.*no such luck"):
         run(dataclasses.replace(cell, seeds=(666,)))
     assert not Path("run", FINETUNED, "run.json").exists()
 
 
 def test_a_command_that_fails_ends_the_cell(cell):
+    Path("no_way").touch()
     with pytest.raises(subprocess.CalledProcessError):
-        run_whole_cell(cell, (sys.executable, "-c", "import sys; sys.exit(3)"))
+        run(cell)
+    assert Path("commands.jsonl").read_text().count("\n") == 1
 
 
 def test_a_wrong_file_is_told(tmp_path, capsys):
