@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sharedqkv.study.sittings import Records, Sitting, guessed_s, load_plan
+from sharedqkv.study.sittings import Records, Sitting, expected_s, load_plan
 
 
 def main() -> int:
@@ -56,8 +56,7 @@ def show(records: Records, side_by_side: int) -> None:
     total = 0.0
     for number, cell in enumerate(records.plan.cells, 1):
         state = records.state(cell)
-        takes_s = records.longest_s(cell.stage, side_by_side) or guessed_s(records.plan, cell.stage, side_by_side)
-        seconds = 0.0 if state == "done" else takes_s / side_by_side
+        seconds = 0.0 if state == "done" else expected_s(records, cell, side_by_side) / side_by_side
         total += seconds
         print(f"{number:3} {records.plan.name(cell):70} {state:8} {seconds:5.0f} s, sum {total:6.0f} s")
 

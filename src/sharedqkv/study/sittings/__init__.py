@@ -8,6 +8,6 @@ the same command goes on in the next sitting. The records have the form of a stu
 
 from sharedqkv.study.sittings.plan import Cell, Plan, load_plan
 from sharedqkv.study.sittings.records import Records
-from sharedqkv.study.sittings.sitting import Sitting, guessed_s
+from sharedqkv.study.sittings.sitting import Sitting, expected_s
 
-__all__ = ["Cell", "Plan", "Records", "Sitting", "guessed_s", "load_plan"]
+__all__ = ["Cell", "Plan", "Records", "Sitting", "expected_s", "load_plan"]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from sharedqkv import schema
 from sharedqkv.accounting import forward_flops_per_token
@@ -38,19 +38,19 @@ class Search:
 
 @dataclass(frozen=True)
 class Group:
-    """Whole runs. With `check` or `max_tokens` they are checks: they deviate from the study in that one thing."""
+    """Whole runs. With `learning_rates` or `max_tokens` they are checks, which deviate from the study in that."""
 
     variants: tuple[str, ...]
     positions: tuple[str, ...]
     seeds: tuple[int, ...]
-    check: Literal["learning_rates"] | None = None
-    """Whole runs with the rates of the search that were not taken: was the beginning of a run enough to choose?"""
+    learning_rates: tuple[float, ...] = ()
+    """Whole runs with those of these that the search did not take: was the beginning of a run enough to choose?"""
     max_tokens: tuple[int, ...] = ()
     """Whole runs with these budgets, for the loss that a model reaches in another one's time."""
 
     def __post_init__(self) -> None:
-        if self.check and self.max_tokens:
-            raise ValueError("check and max_tokens need a group each: a run deviates in one thing")
+        if self.learning_rates and self.max_tokens:
+            raise ValueError("learning_rates and max_tokens need a group each: a run deviates in one thing")
         if any(tokens <= 0 for tokens in self.max_tokens):
             raise ValueError(f"max_tokens must be positive, not {min(self.max_tokens)}")
 
@@ -146,6 +146,8 @@ def load_plan(path: Path) -> Plan:
     plan = Plan(study, search, cells, _task_recipes(study, file.tasks, path))
     for cell in cells:
         whole = Cell(cell.variant, cell.position, cell.seed)
+        if cell.checked_rate not in (None, *search.learning_rates):
+            raise ValueError(f"{path}: order: learning_rates: {cell.checked_rate} is not one of the search's")
         if (cell.checked_tokens or 0) > study.pretrain["max_tokens"]:
             raise ValueError(
                 f"{path}: order: max_tokens {cell.checked_tokens} is over the study's: its time is not known"
@@ -186,8 +188,8 @@ def _cells(group: Group, search: Search) -> Iterator[Cell]:
         for position in group.positions
         for variant in group.variants
     ]
-    if group.check == "learning_rates":
-        yield from (dataclasses.replace(cell, checked_rate=r) for r in search.learning_rates for cell in wholes)
+    if group.learning_rates:
+        yield from (dataclasses.replace(cell, checked_rate=r) for r in group.learning_rates for cell in wholes)
     elif group.max_tokens:
         yield from (dataclasses.replace(cell, checked_tokens=n) for n in group.max_tokens for cell in wholes)
     else:

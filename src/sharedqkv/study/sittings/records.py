@@ -141,15 +141,14 @@ class Records:
         with open(self._notes, "a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
 
-    def longest_s(self, stage: str, side_by_side: int) -> float | None:
-        """What a cell took at most in the last round of as many side by side: earlier ones ran other code, or began
-        with a compilation. A check takes what a whole run takes."""
-        seconds = [
-            note["seconds"]
-            for note in self._notes_of("pretrain" if stage == "checks" else stage)
-            if note["side_by_side"] == side_by_side and not note["exit_code"]
-        ]
-        return max(seconds[-side_by_side:], default=None)
+    def longest_s(self, cell: Cell, side_by_side: int) -> float | None:
+        """What its like took at most in the last round of as many side by side: earlier ones ran other code, or began
+        with a compilation. Its like are those of its model, or all; a check takes what a whole run takes."""
+        stage = "pretrain" if cell.stage == "checks" else cell.stage
+        model = f"{stage}/{self.plan.entrant(cell.variant, cell.position).slug}/"
+        told = [n for n in self._notes_of(stage) if n["side_by_side"] == side_by_side and not n["exit_code"]]
+        alike = [note for note in told if note["cell"].startswith(model)] or told
+        return max((note["seconds"] for note in alike[-side_by_side:]), default=None)
 
     def facts(self) -> dict[str, Any]:
         """For study.json, of how it was run: which rates were searched, how many runs shared the device."""

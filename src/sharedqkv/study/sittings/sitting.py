@@ -24,9 +24,8 @@ START_S = 45.0
 """First guess: what a cell takes besides its steps (imports, compilation, evaluation, saving), on one H200."""
 TRAINING_FLOPS_PER_S = 300e12
 """First guess: what `medium` reaches there."""
-TASKS_S = 270.0
-"""First guess: five small tasks with five seeds, noise and domains, there."""
-STAGES = ("search", "pretrain", "checks")
+TASKS_S = 120.0
+"""First guess: five small tasks with five seeds, by CUDA graphs, noise and domains, there."""
 FINETUNINGS_AT_ONCE = 12
 """Where there are as many cores; each waits for Python most of the time."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
@@ -93,19 +92,13 @@ class Sitting:
         left = [cell for cell in self.records.plan.cells if self.records.state(cell) != "done"]
         self.say(f"{len(self.records.plan.cells) - len(left)} of {len(self.records.plan.cells)} cells are done")
 
-    def expected_s(self, stage: str) -> float:
-        """As long as its like took, or a guess."""
-        measured = self.records.longest_s(stage, self.side_by_side)
-        return guessed_s(self.records.plan, stage, self.side_by_side) if measured is None else measured
-
     def _next(self, cells: list[Cell]) -> tuple[Cell, PretrainRecipe, dict[str, FinetuneRecipe]] | None:
         """The most important cell that can be run now and ends in time."""
         left_s = self.deadline - time.monotonic()
-        fits = {stage: self.expected_s(stage) <= left_s for stage in STAGES}
         for cell in cells:
             if cell in self.failed or self.records.state(cell) == "done" or cell in [r.cell for r in self.running]:
                 continue
-            if not fits[cell.stage]:
+            if expected_s(self.records, cell, self.side_by_side) > left_s:
                 continue
             recipe = self.records.recipe(cell, self.corpus, self.work / self._name(cell))
             tasks = self.records.task_recipes(cell) if self.records.plan.goes_on_to_tasks(cell) else {}
@@ -176,6 +169,12 @@ class Sitting:
 
     def _name(self, cell: Cell) -> str:
         return self.records.plan.name(cell)
+
+
+def expected_s(records: Records, cell: Cell, side_by_side: int) -> float:
+    """As long as its like took, or a guess."""
+    measured = records.longest_s(cell, side_by_side)
+    return guessed_s(records.plan, cell.stage, side_by_side) if measured is None else measured
 
 
 def guessed_s(plan: Plan, stage: str, side_by_side: int = 1) -> float:

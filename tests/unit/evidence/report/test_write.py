@@ -180,6 +180,10 @@ def test_each_kind_of_positions_has_its_baseline(tmp_path):
     report = build_report(tmp_path).parent
     text = (report / "report.md").read_text()
     assert "compared with the baseline of its own positions, `standard, rotary` or `standard, absolute`." in text
+    assert {path.name for path in (report / "figures").glob("losses*.png")} == {
+        "losses_absolute.png",
+        "losses_rotary.png",
+    }
     with open(report / "tables" / "losses.csv", encoding="utf-8") as file:
         rows = {row["model"]: row for row in csv.DictReader(file)}
     assert rows["shared, absolute"]["against"] == "standard, absolute"

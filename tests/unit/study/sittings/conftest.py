@@ -27,7 +27,7 @@ order:
   - {variants: [shared], positions: [rotary, absolute], seeds: [1]}
 """
 CHECKS = """\
-  - {variants: [standard], positions: [rotary], seeds: [0], check: learning_rates}
+  - {variants: [standard], positions: [rotary], seeds: [0], learning_rates: [1.0e-3, 2.0e-3]}
   - {variants: [standard], positions: [rotary], seeds: [0], max_tokens: [2000, 3000]}
 """
 """Further groups of the order."""

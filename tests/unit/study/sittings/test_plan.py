@@ -71,8 +71,8 @@ def test_a_task_may_have_settings_of_its_own(plan_with_tasks):
         ("[shared]", "[narrow]", r"narrow \(rotary\) is not in the study, which has standard"),
         ("position:", "positon:", "search: unknown key 'positon'. Did you mean 'position'"),
         ("seeds: [1]", "seeds: 1", "order: seeds must be a list, not 1"),
-        ("seeds: [1]", "seeds: [1], check: rates", "order: check must be one of learning_rates, not 'rates'"),
-        ("seeds: [1]", "seeds: [1], check: learning_rates, max_tokens: [9]", "check and max_tokens need a group each"),
+        ("seeds: [1]", "seeds: [1], learning_rates: [0.7]", "order: learning_rates: 0.7 is not one of the search's"),
+        ("seeds: [1]", "seeds: [1], learning_rates: [0.7], max_tokens: [9]", "and max_tokens need a group each"),
         ("seeds: [1]", "seeds: [1], max_tokens: [9, 0]", "order: max_tokens must be positive, not 0"),
         ("seeds: [1]", "seeds: [1], max_tokens: [9_000_000]", "max_tokens 9000000 is over the study's"),
         ("seeds: [1]", "seeds: [1], max_tokens: [9]", "1-tokens-9 is checked against pretrain/shared-rotary/1: add"),
@@ -109,6 +109,7 @@ def test_the_evidence_is_checked_in_the_order_of_the_plan():
     checks = [name for name in names if name.startswith("checks/")]
     models, rates = ("standard", "shared", "narrow", "pairwise"), (0.0005, 0.001, 0.002)
     asked = {f"checks/{model}-rotary/0-rate-{rate}" for model in models for rate in rates}
+    asked |= {f"checks/shared-rotary/{seed}-rate-0.002" for seed in (1, 2, 3, 4)}  # it was the better one
     assert set(checks) == asked | {f"checks/standard-rotary/0-tokens-{n}" for n in (80_000_000, 90_000_000)}
     assert names.index("pretrain/grouped-rotary/2") < names.index(checks[0])
     in_order = [

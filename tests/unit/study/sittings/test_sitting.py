@@ -11,8 +11,8 @@ import pytest
 
 from sharedqkv.evidence.report.collect import read_study
 from sharedqkv.evidence.report.measures import measure
-from sharedqkv.study.sittings import Cell, Records, Sitting, guessed_s, load_plan
-from sharedqkv.study.sittings.sitting import Commands
+from sharedqkv.study.sittings import Cell, Records, Sitting, load_plan
+from sharedqkv.study.sittings.sitting import Commands, guessed_s
 from sharedqkv.training.run_folder import RunFolder
 
 

@@ -6,7 +6,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from sharedqkv.evidence.report.collect import Pretraining
+from sharedqkv.evidence.report.collect import Pretraining, Study
 from sharedqkv.evidence.report.document import Block, Cell, Figure, Paragraph, Section, Table
 from sharedqkv.evidence.report.figures import Style, draw_losses
 from sharedqkv.evidence.report.measures import Measures
@@ -24,9 +24,7 @@ def pretraining_section(measures: Measures, looks: Mapping[str, Style]) -> Secti
         missing = Paragraph(study.absence("pretrain"), kind="missing")
         return Section("pretraining", "Pre-training", [missing, *learning_rates(study)])
     entropy = study.corpus.unigram_entropy if study.corpus else None
-    blocks: list[Block] = [_loss_table(measures, entropy)]
-    if (curves := _loss_curves(study.pretraining, entropy, looks)) is not None:
-        blocks.insert(0, curves)
+    blocks: list[Block] = [*_loss_curves(study, entropy, looks), _loss_table(measures, entropy)]
     note = (
         "Loss on held-out text; lower is better. ± is the standard deviation between pre-training seeds. Interval and "
         "p are of the difference, p with Holm's correction."
@@ -41,8 +39,22 @@ def pretraining_section(measures: Measures, looks: Mapping[str, Style]) -> Secti
     return Section("pretraining", "Pre-training", [*blocks, *learning_rates(study)])
 
 
-def _loss_curves(
-    pretraining: Mapping[str, Sequence[Pretraining]], entropy: float | None, looks: Mapping[str, Style]
+def _loss_curves(study: Study, entropy: float | None, looks: Mapping[str, Style]) -> list[Figure]:
+    """One for each kind of positions: they cost more than most variants differ, and many curves hide each other."""
+    by_positions: dict[str, dict[str, list[Pretraining]]] = {}
+    for entrant in study.entrants:
+        if runs := study.pretraining.get(entrant.name):
+            by_positions.setdefault(entrant.position_embedding_type, {})[entrant.name] = runs
+    several = len(by_positions) > 1
+    figures = [
+        _loss_figure(f"losses_{positions}" if several else "losses", runs, entropy, looks)
+        for positions, runs in by_positions.items()
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _loss_figure(
+    name: str, pretraining: Mapping[str, Sequence[Pretraining]], entropy: float | None, looks: Mapping[str, Style]
 ) -> Figure | None:
     training = {model: _thinned(_mean_curve([run.training for run in runs])) for model, runs in pretraining.items()}
     held_out = {model: _mean_curve([run.held_out for run in runs]) for model, runs in pretraining.items()}
@@ -58,10 +70,10 @@ def _loss_curves(
         for tokens, loss in curve
     ]
     return Figure(
-        name="losses",
+        name=name,
         caption="Masked-language-model loss: lines in training, markers on held-out text; means over seeds",
         description=f"Falling curves, one for each model. Final held-out losses: {told}.",
-        drawing=draw_losses("losses", training, held_out, entropy, looks),
+        drawing=draw_losses(name, training, held_out, entropy, looks),
         records=records,
     )
 
