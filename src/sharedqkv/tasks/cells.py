@@ -6,6 +6,7 @@ predictions; `models/<task>/<seed>/` is the model, where it is kept.
 
 import hashlib
 import json
+import lzma
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -47,15 +48,36 @@ def write_predictions(path: Path, records: Sequence[Record]) -> str:
     return sha256_of(path)
 
 
+def compress_predictions(path: Path, without: Sequence[str] = ()) -> None:
+    """For records that are kept for good: `read_predictions` finds them as before. Values keep four decimals."""
+    with atomic_write(_compressed(path)) as file, lzma.open(file, "wb") as lines:
+        for record in read_predictions(path):
+            kept = {key: _short(value) for key, value in record.items() if key not in without}
+            lines.write(json.dumps(kept, ensure_ascii=False).encode() + b"\n")
+    path.unlink()
+
+
+def _compressed(path: Path) -> Path:
+    return path.with_name(f"{path.name}.xz")
+
+
+def _short(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_short(part) for part in value]
+    return round(value, 4) if isinstance(value, float) else value
+
+
 def read_predictions(path: Path) -> list[Record]:
+    is_compressed = not path.exists() and _compressed(path).exists()
     try:
-        with open(path, encoding="utf-8") as lines:  # not str.splitlines, which also cuts at U+2028 inside a text
+        # Line by line: str.splitlines also cuts at U+2028 inside a text.
+        with lzma.open(_compressed(path)) if is_compressed else open(path, "rb") as lines:
             return [json.loads(line) for line in lines]
     except FileNotFoundError:
         raise FileNotFoundError(
             f"{path} is missing: run `sharedqkv finetune` again, it repeats what is not whole"
         ) from None
-    except ValueError as error:
+    except (ValueError, lzma.LZMAError, EOFError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it and run `sharedqkv finetune` again") from None
 
 

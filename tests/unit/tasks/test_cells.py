@@ -4,6 +4,7 @@ import pytest
 
 from sharedqkv.tasks.cells import (
     Cell,
+    compress_predictions,
     kept_cells,
     predictions_file,
     read_predictions,
@@ -64,6 +65,20 @@ def test_predictions_come_back_as_they_were(tmp_path):
     records = [{"id": "é", "prediction": "two\u2028lines\x85and\nmore", "scores": {"span": 0.1 + 0.2}}]
     write_predictions(tmp_path / "file.jsonl", records)
     assert read_predictions(tmp_path / "file.jsonl") == records
+
+
+def test_compressed_predictions_come_back_with_four_decimals_and_without_what_is_not_asked_for(tmp_path):
+    file = tmp_path / "file.jsonl"
+    write_predictions(file, [{"id": "é\u2028", "prediction": 1.234567, "scores": [0.00001, -2.5]}, {"id": 2}])
+    compress_predictions(file)
+    assert [path.name for path in tmp_path.iterdir()] == ["file.jsonl.xz"]
+    assert read_predictions(file) == [{"id": "é\u2028", "prediction": 1.2346, "scores": [0.0, -2.5]}, {"id": 2}]
+    write_predictions(file, read_predictions(file))
+    compress_predictions(file, without=("scores",))
+    assert read_predictions(file)[0] == {"id": "é\u2028", "prediction": 1.2346}
+    (tmp_path / "file.jsonl.xz").write_bytes((tmp_path / "file.jsonl.xz").read_bytes()[:40])
+    with pytest.raises(ValueError, match=r"file.jsonl is damaged"):
+        read_predictions(file)
 
 
 def test_missing_and_damaged_predictions_name_the_remedy(cell):

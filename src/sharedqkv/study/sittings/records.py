@@ -17,7 +17,7 @@ from sharedqkv.evidence.learning_rates import best_rate, broke_down, judged_loss
 from sharedqkv.study.sittings.plan import Cell, Plan
 from sharedqkv.study.sittings.whole_cell import FINETUNED
 from sharedqkv.tasks.cells import Cell as TaskCell
-from sharedqkv.tasks.cells import read_json, read_predictions, write_json, write_predictions
+from sharedqkv.tasks.cells import read_json, write_json
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.training.recipe import PretrainRecipe
 from sharedqkv.training.run_folder import RunFolder, environment, now
@@ -132,9 +132,6 @@ class Records:
         """Of a cell that ended well: one whose scores are there counts as done."""
         for name in _KEPT_OF_TASKS:
             _copy(made / FINETUNED / name, self.tasks_run(cell).path / name)
-        for file in sorted((self.tasks_run(cell).path / "robustness").rglob("*.jsonl")):
-            # A million of them in a cell: what decides is kept, the scores it was decided by are not.
-            write_predictions(file, [{k: v for k, v in r.items() if k != "scores"} for r in read_predictions(file)])
 
     def note(self, **line: Any) -> None:
         """A line for each cell of a sitting: a speed counts only where nothing ran beside it."""

@@ -23,7 +23,7 @@ import yaml
 from sharedqkv import schema
 from sharedqkv.robustness.domains import DOMAINS
 from sharedqkv.robustness.grid import Plan as RobustPlan
-from sharedqkv.tasks.cells import Cell, kept_cells, write_json
+from sharedqkv.tasks.cells import Cell, compress_predictions, kept_cells, write_json
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.summary import summary
 from sharedqkv.training.run_folder import RunFolder, now
@@ -102,6 +102,8 @@ def run_whole_cell(cell: WholeCell, console: str = CONSOLE) -> None:
         run, report = str(output / FINETUNED), str(output / "robust_report")
         with timed("robust"):
             subprocess.run([*command, "robust", run, *cell.robust, *data, "--output", report], check=True)
+    with timed("compress"):
+        _compress(output / FINETUNED)
 
 
 class _Finetuning:
@@ -177,6 +179,14 @@ class _Finetuning:
         sittings = [sitting for info in infos for sitting in info["sittings"]]
         whole.write_info({**infos[0], "sittings": sittings, "scores": summary(records), "ended": now()})
         shutil.rmtree(self.folder)
+
+
+def _compress(run: Path) -> None:
+    for file in sorted((run / "predictions").rglob("*.jsonl")):
+        compress_predictions(file)
+    for file in sorted((run / "robustness").rglob("*.jsonl")):
+        # A million of them: what decides is kept, the scores it was decided by are not.
+        compress_predictions(file, without=("scores",))
 
 
 def _load() -> None:

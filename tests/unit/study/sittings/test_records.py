@@ -112,7 +112,7 @@ def made_cell(records, folder, cell, learning_rate=1e-4):
     for task, asked in records.plan.tasks.items():
         chosen = {**asked.to_dict(), "learning_rate": learning_rate, "search": {}}
         write_json(TaskCell(run, task, 3).record_file, {"recipe": chosen})
-    answer = {"id": 1, "label": 0, "prediction": 1, "scores": [0.25, 0.75], "severity": 1}
+    answer = {"id": 1, "label": 0, "prediction": 1, "severity": 1}
     write_predictions(run / "robustness" / "sst2" / "keyboard" / "0" / "3.jsonl", [answer])
     (run / "models").mkdir()
     (run / "models" / "weights").write_text("large")
@@ -128,7 +128,7 @@ def test_a_cell_is_done_when_its_scores_are_there(with_tasks, tmp_path):
     assert with_tasks.is_settled(FIRST)
 
 
-def test_predictions_are_kept_without_scores_and_weights_are_not_kept(with_tasks, tmp_path):
+def test_predictions_are_kept_and_weights_are_not(with_tasks, tmp_path):
     with_tasks.keep_tasks(FIRST, made_cell(with_tasks, tmp_path / "made", FIRST))
     kept = with_tasks.tasks_run(FIRST).path
     assert kept == tmp_path / "records" / "finetune" / "shared-rotary" / "0"

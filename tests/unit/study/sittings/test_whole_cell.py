@@ -9,7 +9,7 @@ import pytest
 
 from sharedqkv.robustness.grid import Plan
 from sharedqkv.study.sittings.whole_cell import FINETUNED, SECONDS, WholeCell, main, robust_arguments, run_whole_cell
-from sharedqkv.tasks.cells import kept_cells
+from sharedqkv.tasks.cells import kept_cells, read_predictions
 from sharedqkv.tasks.recipe import FinetuneRecipe
 
 CONSOLE = """\
@@ -24,6 +24,10 @@ def main(arguments):
         file.write(json.dumps(arguments) + "\\n")
     if arguments[0] == "finetune":
         finetune(arguments)
+    if arguments[0] == "robust":
+        file = Path(arguments[1], "robustness", "rte", "keyboard", "0", "2.jsonl")
+        file.parent.mkdir(parents=True)
+        file.write_text(json.dumps({"id": 1, "prediction": 0, "scores": [0.5], "severity": 3}) + "\\n")
     return 3 if Path("no_way").exists() else 0
 
 def finetune(arguments):
@@ -42,7 +46,8 @@ def finetune(arguments):
     splits = {f"{task}/validation": {"scored_as": task, "metrics": metrics}}
     record = {"recipe": recipe, "task": task, "seed": int(seed), "splits": splits}
     (run / "cells" / task / f"{seed}.json").write_text(json.dumps(record))
-    (run / "predictions" / task / "validation" / f"{seed}.jsonl").write_text("")
+    answer = {"id": 1, "prediction": 0.123456, "scores": [0.5]}
+    (run / "predictions" / task / "validation" / f"{seed}.jsonl").write_text(json.dumps(answer) + "\\n")
     (run / "models" / task / seed / "weights").write_text(seed)
     sitting = {"command": sys.argv, "process": os.getpid()}
     info = {"kind": "finetune", "state": "done", "sittings": [sitting], "scores": {}}
@@ -92,7 +97,7 @@ def test_stages_come_one_after_another(done):
     assert commands[-1] == [
         "robust", "run/finetune", "--noise", "keyboard,", "--data", "data", "--output", "run/robust_report",
     ]  # fmt: skip
-    assert list(json.loads((folder / SECONDS).read_text())) == ["pretrain", "finetune", "robust"]
+    assert list(json.loads((folder / SECONDS).read_text())) == ["pretrain", "finetune", "robust", "compress"]
 
 
 def test_the_parts_become_one_run(done):
@@ -103,6 +108,15 @@ def test_the_parts_become_one_run(done):
     assert (whole / "search" / "cola.json").exists()
     assert json.loads((whole / "run.json").read_text())["scores"]["cola"]["seeds"] == [0, 1, 2]
     assert not (folder / "parts").exists()
+
+
+def test_predictions_become_small(done):
+    run = done[0] / FINETUNED
+    assert not list(run.rglob("*.jsonl"))
+    (record,) = read_predictions(run / "predictions" / "rte" / "validation" / "1.jsonl")
+    assert record == {"id": 1, "prediction": 0.1235, "scores": [0.5]}
+    (record,) = read_predictions(run / "robustness" / "rte" / "keyboard" / "0" / "2.jsonl")
+    assert record == {"id": 1, "prediction": 0, "severity": 3}, "under noise there are too many to keep scores"
 
 
 def test_processes_start_once_and_each_command_is_told_as_its_own(done):
