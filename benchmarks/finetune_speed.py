@@ -46,50 +46,44 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="that train side by side")
     parser.add_argument("--output", type=Path, help="folder for the record")
     options = parser.parse_args()
-    inputs_per_second = measure(options, list(SETTINGS) if torch.cuda.is_available() else ["plain"])
-    for name, speeds in inputs_per_second.items():
-        print(f"{name:>16}: {sum(speeds):,.0f} inputs/s ({', '.join(f'{speed:,.0f}' for speed in speeds)})")
-    if options.output is not None:
-        record = {
-            "benchmark": "finetune_speed",
-            "date": now(),
-            "options": {name: value for name, value in vars(options).items() if name != "output"},
-            "inputs_per_second": inputs_per_second,
-            "environment": environment(),
-        }
-        write_json(options.output / "finetune_speed.json", record)
+    names = list(SETTINGS) if torch.cuda.is_available() else ["plain"]
+    inputs_per_second: dict[str, list[float]] = {}
+    context, count = multiprocessing.get_context("spawn"), options.processes
+    # They start once: that takes longer than a training.
+    with context.Manager() as manager, ProcessPoolExecutor(count, context, initializer=quiet_transformers) as pool:
+        for name in names:
+            ready = manager.Barrier(count)  # so that each process gets one of the jobs
+            jobs = [pool.submit(train_one, options, SETTINGS[name], seed, ready) for seed in range(count)]
+            inputs_per_second[name] = speeds = [job.result() for job in jobs]
+            each = ", ".join(f"{speed:,.0f}" for speed in speeds)
+            print(f"{name:>16}: {sum(speeds):,.0f} inputs/s ({each})", flush=True)
+            if options.output is not None:
+                write_record(options, inputs_per_second)
     return 0
 
 
-def measure(options: argparse.Namespace, names: list[str]) -> dict[str, list[float]]:
-    """For each of the settings the speed of every process. They start once: that takes longer than a training."""
-    context, count = multiprocessing.get_context("spawn"), options.processes
-    with context.Manager() as manager, ProcessPoolExecutor(count, context) as pool:
-        ready = manager.Barrier(count)
-        jobs = [pool.submit(train_all, options, names, seed, ready) for seed in range(count)]
-        speeds = [job.result() for job in jobs]
-        return {name: [of_one[name] for of_one in speeds] for name in names}
+def write_record(options: argparse.Namespace, inputs_per_second: dict[str, list[float]]) -> None:
+    record = {
+        "benchmark": "finetune_speed",
+        "date": now(),
+        "options": {name: value for name, value in vars(options).items() if name != "output"},
+        "inputs_per_second": inputs_per_second,
+        "environment": environment(),
+    }
+    write_json(options.output / "finetune_speed.json", record)
 
 
-def train_all(options: argparse.Namespace, names: list[str], seed: int, ready: Any) -> dict[str, float]:
-    quiet_transformers()
-    features = made_up(options.examples, config_from_spec(options.variant, options.size).vocab_size)
-    speeds = {}
-    for name in names:
-        speeds[name] = train_one(options, SETTINGS[name], features, seed, ready)
-        if seed == 0:
-            print(f"{name}: {speeds[name]:,.0f} inputs/s in one process", flush=True)
-    return speeds
-
-
-def train_one(
-    options: argparse.Namespace, settings: dict[str, bool], features: Features, seed: int, ready: Any
-) -> float:
+def train_one(options: argparse.Namespace, settings: dict[str, bool], seed: int, ready: Any) -> float:
     config = config_from_spec(options.variant, options.size, num_labels=2)
     model = SharedQKVForSequenceClassification(config)
     recipe = FinetuneRecipe(epochs=1, batch_size=options.batch_size, **settings)
-    train(model, made_up(WARM_UP, config.vocab_size), recipe, seed, PAD, "warm-up")
-    ready.wait(timeout=600)  # another process may have failed
+    features = made_up(options.examples, config.vocab_size)
+    try:
+        train(model, made_up(WARM_UP, config.vocab_size), recipe, seed, PAD, "warm-up")
+    except BaseException:
+        ready.abort()  # the others would wait
+        raise
+    ready.wait()
     return train(model, features, recipe, seed, PAD, f"seed {seed}")["inputs_per_second"]
 
 

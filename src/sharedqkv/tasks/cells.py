@@ -1,7 +1,7 @@
 """The cells of a fine-tuning run: a task with a seed, what it left behind, and whether it is finished.
 
 `cells/<task>/<seed>.json` is the cell's record, written last; `predictions/<task>/<split>/<seed>.jsonl` are its
-predictions; `models/<task>/<seed>/` is the model, where it is kept.
+predictions (`.jsonl.xz` in records that are only read); `models/<task>/<seed>/` is the model, where it is kept.
 """
 
 import hashlib
@@ -49,7 +49,8 @@ def write_predictions(path: Path, records: Sequence[Record]) -> str:
 
 
 def compress_predictions(path: Path, without: Sequence[str] = ()) -> None:
-    """For records that are kept for good: `read_predictions` finds them as before. Values keep four decimals."""
+    """For records that are only read, as `read_predictions` does as before; a run cannot be gone on with. Numbers, the
+    predictions of a regression too, keep four decimals, but for those inside of SQuAD's scores."""
     with atomic_write(_compressed(path)) as file, lzma.open(file, "wb") as lines:
         for record in read_predictions(path):
             kept = {key: _short(value) for key, value in record.items() if key not in without}
@@ -67,11 +68,16 @@ def _short(value: Any) -> Any:
     return round(value, 4) if isinstance(value, float) else value
 
 
+def has_predictions(path: Path) -> bool:
+    return path.is_file() or _compressed(path).is_file()
+
+
 def read_predictions(path: Path) -> list[Record]:
-    is_compressed = not path.exists() and _compressed(path).exists()
+    if not path.exists() and has_predictions(path):
+        path = _compressed(path)
     try:
         # Line by line: str.splitlines also cuts at U+2028 inside a text.
-        with lzma.open(_compressed(path)) if is_compressed else open(path, "rb") as lines:
+        with lzma.open(path) if path.suffix == ".xz" else open(path, "rb") as lines:
             return [json.loads(line) for line in lines]
     except FileNotFoundError:
         raise FileNotFoundError(

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sharedqkv.data.files import atomic_write
-from sharedqkv.tasks.cells import predictions_file, read_predictions
+from sharedqkv.tasks.cells import has_predictions, predictions_file, read_predictions
 from sharedqkv.tasks.glue import GLUE
 
 _BEGINNING_OF_TIME = (1980, 1, 1, 0, 0, 0)
@@ -22,7 +22,7 @@ def write_submission(run: Path, seed: int, tasks: Iterable[str]) -> tuple[Path, 
             for split in task.test:
                 assert split.submitted_as is not None
                 predictions = predictions_file(run, split, seed)
-                if task.name not in chosen or not predictions.is_file():
+                if task.name not in chosen or not has_predictions(predictions):
                     missing.append(split.submitted_as)
                     continue
                 records = sorted(read_predictions(predictions), key=lambda record: record["id"])

@@ -77,7 +77,7 @@ def test_compressed_predictions_come_back_with_four_decimals_and_without_what_is
     compress_predictions(file, without=("scores",))
     assert read_predictions(file)[0] == {"id": "é\u2028", "prediction": 1.2346}
     (tmp_path / "file.jsonl.xz").write_bytes((tmp_path / "file.jsonl.xz").read_bytes()[:40])
-    with pytest.raises(ValueError, match=r"file.jsonl is damaged"):
+    with pytest.raises(ValueError, match=r"file.jsonl.xz is damaged"):
         read_predictions(file)
 
 

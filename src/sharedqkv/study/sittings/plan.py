@@ -147,7 +147,10 @@ def load_plan(path: Path) -> Plan:
     for cell in cells:
         whole = Cell(cell.variant, cell.position, cell.seed)
         if cell.checked_rate not in (None, *search.learning_rates):
-            raise ValueError(f"{path}: order: learning_rates: {cell.checked_rate} is not one of the search's")
+            raise ValueError(
+                f"{path}: order: learning_rates: {cell.checked_rate} is not one of the search's "
+                f"({', '.join(f'{rate:g}' for rate in search.learning_rates)}): add it there, or drop it here"
+            )
         if (cell.checked_tokens or 0) > study.pretrain["max_tokens"]:
             raise ValueError(
                 f"{path}: order: max_tokens {cell.checked_tokens} is over the study's: its time is not known"

@@ -139,8 +139,8 @@ class Records:
             file.write(json.dumps(line) + "\n")
 
     def longest_s(self, cell: Cell, side_by_side: int) -> float | None:
-        """What its like took at most in the last round of as many side by side: earlier ones ran other code, or began
-        with a compilation. Its like are those of its model, or all; a check takes what a whole run takes."""
+        """What its like took at most, the last so many as run side by side: earlier ones ran other code, or began with
+        a compilation. Its like are those of its model, or all; a check takes what a whole run takes."""
         stage = "pretrain" if cell.stage == "checks" else cell.stage
         model = f"{stage}/{self.plan.entrant(cell.variant, cell.position).slug}/"
         told = [n for n in self._notes_of(stage) if n["side_by_side"] == side_by_side and not n["exit_code"]]

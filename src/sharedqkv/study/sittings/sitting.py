@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -25,9 +26,9 @@ START_S = 45.0
 TRAINING_FLOPS_PER_S = 300e12
 """First guess: what `medium` reaches there."""
 TASKS_S = 120.0
-"""First guess: five small tasks with five seeds, by CUDA graphs, noise and domains, there."""
+"""First guess, a generous one: five small tasks with five seeds, by CUDA graphs, noise and domains, there."""
 FINETUNINGS_AT_ONCE = 12
-"""Where there are as many cores; each waits for Python most of the time."""
+"""Where there are as many cores: each keeps one busy."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
 
 
@@ -147,6 +148,8 @@ class Sitting:
             name, run = self._name(ended.cell), RunFolder(ended.output)
             self.records.keep(ended.cell, ended.output)
             if ended.process.returncode:
+                with suppress(ProcessLookupError):
+                    os.killpg(ended.process.pid, signal.SIGKILL)  # children outlive a parent that was killed
                 self.failed.add(ended.cell)
                 log = (ended.output / "log.txt").read_text(encoding="utf-8", errors="replace")
                 self.say(f"{name}: failed after {seconds:.0f} s\n{log[-1500:]}")

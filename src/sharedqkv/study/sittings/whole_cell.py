@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -113,12 +115,12 @@ class _Finetuning:
         self.cell = cell
         self.console = console
         self.folder = Path(cell.output) / "parts"
-        self.pool = ProcessPoolExecutor(cell.side_by_side, multiprocessing.get_context("spawn"))
+        self.pool = ProcessPoolExecutor(cell.side_by_side, multiprocessing.get_context("spawn"), initializer=_load)
         self.running: dict[Future[int], _Part] = {}
 
     def __enter__(self) -> "_Finetuning":
         for _ in range(self.cell.side_by_side):
-            self.pool.submit(_load)  # while the model is pre-trained
+            self.pool.submit(int)  # a job for each, so that they start and load while the model is pre-trained
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
@@ -137,7 +139,7 @@ class _Finetuning:
         while self.running:
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 part = self.running.pop(future)
-                self._end(part, future.result())
+                self._end(part, self._code(part, future))
                 ended.append(part)
         self._put_together(ended)
 
@@ -154,6 +156,15 @@ class _Finetuning:
         arguments += ["--data", self.cell.data] if self.cell.data else []
         arguments += ["--keep-models"] if self.cell.robust else []
         self.running[self.pool.submit(_give, self.console, arguments, output / "log.txt")] = part
+
+    def _code(self, part: _Part, future: "Future[int]") -> int:
+        try:
+            return future.result()
+        except BrokenProcessPool:
+            others = ", ".join(f"{other.task} with seed {other.seed}" for other in [part, *self.running.values()])
+            raise OSError(
+                f"a fine-tuning process died, perhaps for want of memory; begun or waiting were {others}"
+            ) from None
 
     def _end(self, part: _Part, code: int) -> None:
         if code:
@@ -206,7 +217,10 @@ def _give(console: str, arguments: list[str], log: Path) -> int:
         except SystemExit as end:
             if isinstance(end.code, str):
                 print(end.code)
-            return end.code if isinstance(end.code, int) else 1
+            return end.code if isinstance(end.code, int) else int(end.code is not None)
+        except Exception:
+            traceback.print_exc()
+            return 1
 
 
 def _move_into(source: Path, target: Path) -> None:

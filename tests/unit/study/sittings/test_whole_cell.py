@@ -35,6 +35,10 @@ def finetune(arguments):
     run, task, seed = Path(given["--output"]), given["--tasks"], given["--seeds"].rstrip(",")
     if (task, seed) == ("rte", "666"):
         sys.exit("error: no such luck")
+    if (task, seed) == ("rte", "667"):
+        raise RuntimeError("out of memory")
+    if (task, seed) == ("rte", "668"):
+        os._exit(9)
     recipe = yaml.safe_load(open(given["--recipe"]))
     if recipe["search"]:
         recipe |= {"learning_rate": recipe["search"]["learning_rate"][-1], "search": {}}
@@ -49,7 +53,7 @@ def finetune(arguments):
     answer = {"id": 1, "prediction": 0.123456, "scores": [0.5]}
     (run / "predictions" / task / "validation" / f"{seed}.jsonl").write_text(json.dumps(answer) + "\\n")
     (run / "models" / task / seed / "weights").write_text(seed)
-    sitting = {"command": sys.argv, "process": os.getpid()}
+    sitting = {"command": sys.argv, "process": os.getpid(), "threads": sys.modules["torch"].get_num_threads()}
     info = {"kind": "finetune", "state": "done", "sittings": [sitting], "scores": {}}
     (run / "run.json").write_text(json.dumps(info))
 
@@ -123,6 +127,7 @@ def test_processes_start_once_and_each_command_is_told_as_its_own(done):
     sittings = json.loads((done[0] / FINETUNED / "run.json").read_text())["sittings"]
     assert len(sittings) == 6
     assert len({sitting["process"] for sitting in sittings}) <= 2
+    assert {sitting["threads"] for sitting in sittings} == {1}, "each has a core"
     assert sorted(sitting["command"][:2] + sitting["command"][5:7] for sitting in sittings) == sorted(
         ["sharedqkv", "finetune", task, "--seeds"] for task in ("cola", "rte") for _ in range(3)
     )
@@ -142,9 +147,17 @@ def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
     assert {command[0] for command in commands} == {"pretrain", "finetune"}
 
 
-def test_a_part_that_fails_is_told_with_its_last_words(cell):
-    with pytest.raises(OSError, match=r"fine-tuning on rte with seed 666 ended with 1:\n.*\n.*no such luck"):
-        run(dataclasses.replace(cell, seeds=(666,)))
+@pytest.mark.parametrize(
+    ("seed", "words"),
+    [
+        (666, r"fine-tuning on rte with seed 666 ended with 1:\n.*\n.*no such luck"),
+        (667, r"(?s)fine-tuning on rte with seed 667 ended with 1:.*RuntimeError: out of memory"),
+        (668, r"a fine-tuning process died.*rte with seed 668"),
+    ],
+)
+def test_a_part_that_fails_is_told_with_its_last_words(cell, seed, words):
+    with pytest.raises(OSError, match=words):
+        run(dataclasses.replace(cell, seeds=(seed,)))
     assert not Path("run", FINETUNED, "run.json").exists()
 
 
