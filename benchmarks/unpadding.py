@@ -17,6 +17,8 @@ import torch
 from sharedqkv import SharedQKVConfig, SharedQKVModel
 from sharedqkv.data.tokenizer import load_tokenizer
 from sharedqkv.models.unpadding import LAYOUTS, encode_sequences
+from sharedqkv.tasks.cells import write_json
+from sharedqkv.training.run_folder import environment
 
 Sequences = list[list[int]]
 
@@ -62,6 +64,7 @@ def main() -> int:
     parser.add_argument("--backend", default="sdpa")
     parser.add_argument("--dtype", default="float32")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--json", type=Path, help="write all times there")
     options = parser.parse_args()
     sequences = read_sequences(options)
     lengths = [len(sequence) for sequence in sequences]
@@ -89,6 +92,10 @@ def main() -> int:
         print(
             f"{name:>7}: {walls[0]:6.2f} s, {walls[1] / walls[0]:.2f} × padded; {cpus[1] / cpus[0]:.2f} × by CPU time"
         )
+    if options.json:
+        told = {**vars(options), "parquet": options.parquet.name, "tokenizer": None, "json": None}
+        record = {"options": told, "lengths": lengths, "wall_and_cpu_seconds": times, "environment": environment()}
+        write_json(options.json, record)
     return 0
 
 
