@@ -136,6 +136,7 @@ def train(
         if recipe.cuda_graphs and on_gpu:
             trainer.graphed_pass = GraphedPass(model)
         outcome = trainer.train()
+        trainer.graphed_pass = None  # a trainer outlives this in cycles, and graphs hold the memory of their passes
     if not math.isfinite(outcome.training_loss):
         raise ValueError(f"the loss became {outcome.training_loss}: lower learning_rate or lengthen warmup")
     return {

@@ -1,5 +1,6 @@
 """Replayed passes train as plain ones do. Without a GPU the graphs are lists of operations that are run again."""
 
+import weakref
 from contextlib import nullcontext
 from types import SimpleNamespace
 
@@ -12,7 +13,7 @@ from torch.utils._pytree import tree_leaves
 from transformers import TrainingArguments
 
 from sharedqkv.data.tokenizer import load_tokenizer
-from sharedqkv.tasks import graphs
+from sharedqkv.tasks import graphs, training
 from sharedqkv.tasks.glue import GLUE
 from sharedqkv.tasks.graphs import GraphedPass
 from sharedqkv.tasks.recipe import FinetuneRecipe
@@ -193,6 +194,21 @@ def test_recipes_with_graphs_train_as_without(folder):
         return [parameter.detach().cpu() for parameter in model.parameters()]
 
     torch.testing.assert_close(trained(cuda_graphs=True), trained(), rtol=1e-4, atol=1e-5)
+
+
+@needs_gpu
+def test_graphs_do_not_outlive_the_training(folder, monkeypatch):
+    made = []
+
+    def noted(model):
+        graphed = GraphedPass(model)
+        made.append(weakref.ref(graphed))
+        return graphed
+
+    monkeypatch.setattr(training, "GraphedPass", noted)
+    recipe = FinetuneRecipe(**{**RECIPE.to_dict(), "cuda_graphs": True})
+    train(build_model(GLUE["cola"], folder, recipe, 0), features_of(GLUE["cola"], folder), recipe, 0, 0, "test")
+    assert [graphed() for graphed in made] == [None]
 
 
 @needs_gpu
