@@ -26,8 +26,7 @@ def resampled_scores(
     rng = np.random.default_rng(seed)
     parts = []
     for counts_DN in _resamples(len(labels), draws, rng):
-        scores = [[_score(metric, counts_DN, labels, run) for metric in metrics] for run in predictions_RN]
-        parts.append(np.mean(scores, axis=1))
+        parts.append(np.mean([_scores(metric, counts_DN, labels, predictions_RN) for metric in metrics], axis=0))
     return np.concatenate(parts, axis=1)
 
 
@@ -65,51 +64,64 @@ def _resamples(num_examples: int, draws: int, rng: np.random.Generator) -> Itera
         yield counts.reshape(rows, num_examples).astype(float)
 
 
-def _score(metric: Metric, counts_DN: np.ndarray, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
+def _scores(metric: Metric, counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    """Of each run in each resample."""
     by_counts = _BY_COUNTS.get(metric)
-    if metric in (f1, matthews) and not np.isin([labels, predictions], (0, 1)).all():
+    if metric in (f1, matthews) and not (np.isin(labels_N, (0, 1)).all() and np.isin(predictions_RN, (0, 1)).all()):
         by_counts = None
     if by_counts is not None:
-        return by_counts(counts_DN, labels, predictions)
-    repeated = (np.repeat(np.arange(len(labels)), counts.astype(int)) for counts in counts_DN)
-    return np.array([metric(labels[picked], predictions[picked]) for picked in repeated])
+        return by_counts(counts_DN, labels_N, predictions_RN)
+    repeated = [np.repeat(np.arange(len(labels_N)), counts.astype(int)) for counts in counts_DN]
+    return np.array([[metric(labels_N[picked], run[picked]) for picked in repeated] for run in predictions_RN])
 
 
-def _accuracy(counts_DN: np.ndarray, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    return counts_DN @ (labels == predictions) / len(labels)
+def _accuracy(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    return (labels_N == predictions_RN) @ counts_DN.T / len(labels_N)
 
 
-def _mean_score(counts_DN: np.ndarray, labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    return counts_DN @ scores / len(scores)
+def _mean_score(counts_DN: np.ndarray, labels_N: np.ndarray, scores_RN: np.ndarray) -> np.ndarray:
+    return scores_RN @ counts_DN.T / len(labels_N)
 
 
-def _f1(counts_DN: np.ndarray, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    both, labelled, predicted = (counts_DN @ values for values in (labels * predictions, labels, predictions))
-    return _ratio(2 * both, labelled + predicted)
+def _f1(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    both_RD, predicted_RD = (values @ counts_DN.T for values in (labels_N * predictions_RN, predictions_RN))
+    return _ratio(2 * both_RD, counts_DN @ labels_N + predicted_RD)
 
 
-def _pearson(counts_DN: np.ndarray, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    x, y = labels - labels.mean(), predictions - predictions.mean()  # so that little is lost in the differences below
-    sums_5D = (counts_DN @ np.stack([x, y, x * x, y * y, x * y], axis=1)).T
-    mean_x, mean_y, square_x, square_y, product = sums_5D / len(labels)
-    variances = np.maximum(square_x - mean_x**2, 0) * np.maximum(square_y - mean_y**2, 0)
-    return _ratio(product - mean_x * mean_y, np.sqrt(variances))
+def _pearson(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    # About their means, so that little is lost in the differences below.
+    x_N, y_RN = labels_N - labels_N.mean(), predictions_RN - predictions_RN.mean(axis=1, keepdims=True)
+    mean_x, square_x, mean_y, square_y, product = (
+        values @ counts_DN.T / len(labels_N) for values in (x_N, x_N * x_N, y_RN, y_RN * y_RN, x_N * y_RN)
+    )
+    variances_RD = np.maximum(square_x - mean_x**2, 0) * np.maximum(square_y - mean_y**2, 0)
+    return _ratio(product - mean_x * mean_y, np.sqrt(variances_RD))
 
 
-def _spearman(counts_DN: np.ndarray, labels: np.ndarray, predictions: np.ndarray) -> np.ndarray:
-    x_DN, y_DN = (_ranks(counts_DN, values) - (len(values) + 1) / 2 for values in (labels, predictions))
+def _spearman(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    x_DN = _ranks(counts_DN, labels_N)
     weighted_x_DN = counts_DN * x_DN
-    covariance, variance_x = (np.einsum("dn,dn->d", weighted_x_DN, ranks_DN) for ranks_DN in (y_DN, x_DN))
-    return _ratio(covariance, np.sqrt(variance_x * np.einsum("dn,dn->d", counts_DN * y_DN, y_DN)))
+    variance_x_D = _sums(weighted_x_DN, x_DN)
+    correlations = []
+    for predictions_N in predictions_RN:
+        y_DN = _ranks(counts_DN, predictions_N)
+        variance_y_D = _sums(counts_DN * y_DN, y_DN)
+        correlations.append(_ratio(_sums(weighted_x_DN, y_DN), np.sqrt(variance_x_D * variance_y_D)))
+    return np.array(correlations)
 
 
-def _ranks(counts_DN: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Rank of every example within each resample; equal values share their mean rank."""
-    distinct, group_N = np.unique(values, return_inverse=True)
+def _sums(a_DN: np.ndarray, b_DN: np.ndarray) -> np.ndarray:
+    """Of products, in each resample."""
+    return np.einsum("dn,dn->d", a_DN, b_DN)
+
+
+def _ranks(counts_DN: np.ndarray, values_N: np.ndarray) -> np.ndarray:
+    """Rank of every example within each resample, about the middle one; equal values share their mean rank."""
+    distinct, group_N = np.unique(values_N, return_inverse=True)
     order = np.argsort(group_N, kind="stable")
     firsts = np.searchsorted(group_N[order], np.arange(len(distinct)))
     size_DG = np.add.reduceat(counts_DN[:, order], firsts, axis=1)
-    return (np.cumsum(size_DG, axis=1) - (size_DG - 1) / 2)[:, group_N]
+    return (np.cumsum(size_DG, axis=1) - (size_DG + len(values_N)) / 2)[:, group_N]
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:
