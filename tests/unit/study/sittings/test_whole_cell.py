@@ -82,7 +82,7 @@ def run(cell):
 
 @pytest.fixture
 def cell(tmp_path, monkeypatch):
-    return work_in(tmp_path, monkeypatch)
+    return dataclasses.replace(work_in(tmp_path, monkeypatch), side_by_side=1)  # a process takes seconds to start
 
 
 @pytest.fixture(scope="module")
