@@ -12,6 +12,7 @@ import multiprocessing
 import random
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from threading import BrokenBarrierError
 from typing import Any
 
 import torch
@@ -54,6 +55,9 @@ def main() -> int:
         for name in names:
             ready = manager.Barrier(count)  # so that each process gets one of the jobs
             jobs = [pool.submit(train_one, options, SETTINGS[name], seed, ready) for seed in range(count)]
+            errors = [error for job in jobs if (error := job.exception()) is not None]
+            if errors:
+                raise min(errors, key=lambda error: isinstance(error, BrokenBarrierError))  # not one who waited for it
             inputs_per_second[name] = speeds = [job.result() for job in jobs]
             each = ", ".join(f"{speed:,.0f}" for speed in speeds)
             print(f"{name:>16}: {sum(speeds):,.0f} inputs/s ({each})", flush=True)
