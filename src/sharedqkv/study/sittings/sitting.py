@@ -15,7 +15,15 @@ import yaml
 
 from sharedqkv.study.sittings.plan import Cell, Plan
 from sharedqkv.study.sittings.records import Records
-from sharedqkv.study.sittings.whole_cell import CONSOLE, FINETUNED, SECONDS, WholeCell, plain, robust_arguments
+from sharedqkv.study.sittings.whole_cell import (
+    CONSOLE,
+    FINETUNED,
+    GIVES_WAY,
+    SECONDS,
+    WholeCell,
+    plain,
+    robust_arguments,
+)
 from sharedqkv.tasks.cells import read_json
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.training.recipe import PretrainRecipe
@@ -113,13 +121,13 @@ class Sitting:
         output.mkdir(parents=True)
         file = output / "recipe.yaml"
         file.write_text(yaml.safe_dump(plain(recipe)), encoding="utf-8")
-        command = [*self.commands.pretrain, str(file)]
+        command, variables = [*self.commands.pretrain, str(file)], GIVES_WAY
         if tasks:
-            command = [*self.commands.whole_cell, str(self._write_whole_cell(output, tasks))]
+            command, variables = [*self.commands.whole_cell, str(self._write_whole_cell(output, tasks))], {}
         with open(output / "log.txt", "wb") as log:
             # Compilers of cells side by side share the cores; a bar that moves every 0.1 s makes a long log.
             compilers = max(1, (os.cpu_count() or 1) // self.side_by_side)
-            variables = {"TORCHINDUCTOR_COMPILE_THREADS": str(compilers), "TQDM_MININTERVAL": "10"}
+            variables = {**variables, "TORCHINDUCTOR_COMPILE_THREADS": str(compilers), "TQDM_MININTERVAL": "10"}
             process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables}, start_new_session=True
             )

@@ -36,6 +36,9 @@ FINETUNED = "finetune"
 """Folder of the fine-tuning run, below that of the pre-training run."""
 SECONDS = "stages.json"
 """What each stage took."""
+GIVES_WAY = {"CUDA_MPS_CLIENT_PRIORITY": "1"}
+"""Of pre-training, where NVIDIA's MPS runs: its steps fill the GPU, and each small kernel of a fine-tuning beside it
+would wait for a place."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +99,8 @@ def run_whole_cell(cell: WholeCell, console: str = CONSOLE) -> None:
 
     with _Finetuning(cell, console) as finetuning:
         with timed("pretrain"):
-            subprocess.run([*command, "pretrain", str(output / "recipe.yaml")], check=True)
+            pretrain = [*command, "pretrain", str(output / "recipe.yaml")]
+            subprocess.run(pretrain, check=True, env={**os.environ, **GIVES_WAY})
         with timed("finetune"):
             finetuning.run()
     if cell.robust:

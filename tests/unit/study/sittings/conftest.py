@@ -38,7 +38,7 @@ robust: {noise: keyboard, severity: [1, 5]}
 """What the study has besides when its cells go on to tasks."""
 PRETEND = """\
 # Stands for `sharedqkv pretrain RECIPE`: writes what a run leaves, with the loss its rate is meant to have.
-import json, sys, time
+import json, os, sys, time
 from pathlib import Path
 import yaml
 time.sleep(0.3)  # recipes of cells side by side must not overwrite each other before they are read
@@ -52,6 +52,7 @@ loss = 2.0 if recipe["learning_rate"] == 2e-3 else 3.0
 (run / "model" / "config.json").write_text(CONFIG)
 (run / "model" / "model.safetensors").write_bytes(b"weights")
 (run / "run.json").write_text(json.dumps({"state": "done", "recipe": recipe, "eval_loss": loss}))
+assert os.environ["CUDA_MPS_CLIENT_PRIORITY"] == "1"
 """
 
 

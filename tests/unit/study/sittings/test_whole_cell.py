@@ -21,7 +21,7 @@ import yaml
 def main(arguments):
     print("on its way")
     with open("commands.jsonl", "a") as file:
-        file.write(json.dumps(arguments) + "\\n")
+        file.write(json.dumps([*arguments, os.environ.get("CUDA_MPS_CLIENT_PRIORITY", "first")]) + "\\n")
     if arguments[0] == "finetune":
         finetune(arguments)
     if arguments[0] == "robust":
@@ -77,7 +77,9 @@ def work_in(folder, monkeypatch):
 
 def run(cell):
     run_whole_cell(cell, "stand_in")
-    return [json.loads(line) for line in Path("commands.jsonl").read_text().splitlines()]
+    commands = [json.loads(line) for line in Path("commands.jsonl").read_text().splitlines()]
+    assert [command.pop() for command in commands] == ["1"] + ["first"] * (len(commands) - 1)  # pre-training gives way
+    return commands
 
 
 @pytest.fixture
