@@ -6,8 +6,8 @@ from typing import Any
 from sharedqkv.evidence.finetuned import FinetunedModel, predictions_of, task_metrics
 from sharedqkv.evidence.runs import Predictions, RunScores, TaskRuns, combine_scores, score_runs
 from sharedqkv.robustness.conditions import Condition, counted
-from sharedqkv.robustness.tried import cell_file
-from sharedqkv.tasks.cells import kept_cells, read_json, read_predictions
+from sharedqkv.robustness.tried import trial_predictions, trial_record
+from sharedqkv.tasks.cells import kept_cells
 from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.task import Record
 
@@ -42,7 +42,7 @@ class ScoreReader:
         return None
 
     def record(self, condition: Condition, run: Any, seed: int) -> dict[str, Any] | None:
-        return read_json(cell_file(run, self.task, condition, seed).with_suffix(".json"))
+        return trial_record(run, self.task, condition, seed)
 
     def any_record(self, condition: Condition) -> dict[str, Any]:
         run, seed = self._cells()[0]
@@ -87,7 +87,7 @@ class ScoreReader:
     def _predictions(self, run: Any, seed: int, condition: Condition) -> dict[int, Predictions]:
         """By severity, from one file."""
         by_severity: dict[int, list[Record]] = {severity: [] for severity in condition.severities}
-        for record in read_predictions(cell_file(run, self.task, condition, seed)):
+        for record in trial_predictions(run, self.task, condition, seed):
             by_severity[record["severity"]].append(record)
         task = get_task(self.task)
         return {

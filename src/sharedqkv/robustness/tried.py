@@ -1,18 +1,31 @@
 """The models that are tried, and where their predictions lie.
 
 `<run>/robustness/<task>/<condition>/<noise seed>/<fine-tuning seed>.jsonl` holds the predictions under all severities,
-`….json` beside it, written last, says what they are of.
+`….json` beside it, written last, says what they are of. Records that are only read have one file for all fine-tuning
+seeds, `<noise seed>.json.xz`.
 """
 
+import json
+import lzma
+import shutil
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from sharedqkv.data.files import sha256_of
+from sharedqkv.data.files import atomic_write, sha256_of
 from sharedqkv.robustness.conditions import Condition, Examples
-from sharedqkv.tasks.cells import Cell, kept_cells, read_json, settings_sha256
+from sharedqkv.tasks.cells import (
+    Cell,
+    from_columns,
+    kept_cells,
+    read_json,
+    read_predictions,
+    settings_sha256,
+    to_columns,
+)
 from sharedqkv.tasks.predict import Predictor
+from sharedqkv.tasks.task import Record
 from sharedqkv.training.run_folder import RunFolder
 
 
@@ -60,6 +73,49 @@ class TriedModel:
 def cell_file(run: Path, task: str, condition: Condition, seed: int) -> Path:
     """Of the predictions; the record lies beside it as .json."""
     return run / "robustness" / task / condition.name / str(condition.seed) / f"{seed}.jsonl"
+
+
+def trial_record(run: Path, task: str, condition: Condition, seed: int) -> dict[str, Any] | None:
+    """What a model's predictions are of; None where it has not been tried."""
+    file = cell_file(run, task, condition, seed)
+    if (packed := _packed_file(file.parent)).exists():
+        return _unpacked(packed).get(file.stem, {}).get("record")
+    return read_json(file.with_suffix(".json"))
+
+
+def trial_predictions(run: Path, task: str, condition: Condition, seed: int) -> list[Record]:
+    file = cell_file(run, task, condition, seed)
+    if (packed := _packed_file(file.parent)).exists():
+        return from_columns(_unpacked(packed)[file.stem]["predictions"])
+    return read_predictions(file)
+
+
+def pack_trials(run: Path) -> None:
+    """For records that are only read: there are hundreds in a run, and a million predictions. What decides is kept, the
+    scores it was decided by are not."""
+    for folder in sorted(path for path in (run / "robustness").glob("*/*/*") if path.is_dir()):
+        trials = {
+            file.stem: {
+                "record": read_json(file),
+                "predictions": to_columns(read_predictions(file.with_suffix(".jsonl")), without=("scores",)),
+            }
+            for file in sorted(folder.glob("*.json"))
+        }
+        with atomic_write(_packed_file(folder)) as packed:
+            packed.write(lzma.compress(json.dumps(trials, ensure_ascii=False).encode()))
+        shutil.rmtree(folder)
+
+
+def _packed_file(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json.xz")
+
+
+@lru_cache(maxsize=1)  # one fine-tuning seed after the other is asked for
+def _unpacked(file: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(lzma.decompress(file.read_bytes())))
+    except (ValueError, lzma.LZMAError) as error:
+        raise ValueError(f"{file} is damaged ({error}): take it from the records again") from None
 
 
 def models_of(runs: Sequence[str], tasks: Sequence[str]) -> dict[str, list[TriedModel]]:

@@ -7,7 +7,7 @@ import pytest
 from sharedqkv.evidence.finetuned import group_runs
 from sharedqkv.evidence.robustness_scores import ScoreReader
 from sharedqkv.robustness.conditions import Condition
-from sharedqkv.robustness.tried import cell_file
+from sharedqkv.robustness.tried import cell_file, pack_trials
 from sharedqkv.tasks.cells import Cell, write_json, write_predictions
 
 SWAP = Condition("swap", 0, (1, 5))
@@ -44,7 +44,11 @@ def reader(tmp_path):
     return ScoreReader(group_runs(runs), "sst2", untried={})
 
 
-def test_scores_by_severity_and_model(reader):
+@pytest.mark.parametrize("packed", [False, True])
+def test_scores_by_severity_and_model(reader, tmp_path, packed):
+    for run in (tmp_path / "a", tmp_path / "b"):
+        if packed:
+            pack_trials(run)
     scores = reader.scores([SWAP])
     found = {
         (severity, model): scores[severity][model].scores_R.tolist()

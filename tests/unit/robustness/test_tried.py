@@ -6,7 +6,14 @@ import shutil
 import pytest
 
 from sharedqkv.robustness.conditions import CLEAN, Condition, Examples
-from sharedqkv.robustness.tried import TriedModel, cell_file, models_of
+from sharedqkv.robustness.tried import (
+    TriedModel,
+    cell_file,
+    models_of,
+    pack_trials,
+    trial_predictions,
+    trial_record,
+)
 from sharedqkv.tasks.cells import Cell, settings_sha256, write_json, write_predictions
 
 LIMITS = {"max_length": 128, "stride": 128, "max_question_length": 64}
@@ -110,3 +117,26 @@ def test_runs_without_what_is_needed_are_told(tmp_path):
     (tmp_path / "a" / "run.json").write_text(json.dumps({"kind": "pretrain"}))
     with pytest.raises(ValueError, match="a is a run of kind pretrain"):
         models_of([str(tmp_path / "a")], [])
+
+
+def test_packed_trials_are_read_as_before_but_for_scores(tmp_path):
+    for seed in (0, 7):
+        file = cell_file(tmp_path, "sst2", KEYBOARD, seed)
+        write_predictions(file, [{"id": seed, "prediction": 0.123456, "scores": [0.5], "severity": 1}])
+        write_json(file.with_suffix(".json"), {"severities": [1, 5], "chance": seed})
+    pack_trials(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["3.json.xz"]
+    assert trial_record(tmp_path, "sst2", KEYBOARD, 7) == {"severities": [1, 5], "chance": 7}
+    assert trial_predictions(tmp_path, "sst2", KEYBOARD, 7) == [{"id": 7, "prediction": 0.1235, "severity": 1}]
+    assert trial_record(tmp_path, "sst2", KEYBOARD, 8) is None
+    assert trial_record(tmp_path, "sst2", Condition("keyboard", 4, (1, 5)), 7) is None
+    pack_trials(tmp_path)  # nothing is left to do
+    assert trial_record(tmp_path, "sst2", KEYBOARD, 0) == {"severities": [1, 5], "chance": 0}
+
+
+def test_damaged_packed_trials_are_told(tmp_path):
+    packed = cell_file(tmp_path, "sst2", KEYBOARD, 0).parent.with_name("3.json.xz")
+    packed.parent.mkdir(parents=True)
+    packed.write_bytes(b"no archive")
+    with pytest.raises(ValueError, match=r"3\.json\.xz is damaged"):
+        trial_record(tmp_path, "sst2", KEYBOARD, 0)

@@ -19,7 +19,7 @@ from sharedqkv.evidence.runs import RunScores, combine_scores, score_runs
 from sharedqkv.robustness.chance import chance
 from sharedqkv.robustness.conditions import CLEAN, Condition
 from sharedqkv.robustness.grid import Plan
-from sharedqkv.robustness.tried import cell_file
+from sharedqkv.robustness.tried import trial_record
 from sharedqkv.tasks.cells import kept_cells, predictions_file, read_predictions
 from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.metrics import GLUE_METRICS, glue_average
@@ -228,8 +228,7 @@ def measure_robustness(study: Study) -> Robustness:
 
 def _tried_clean(run: Path, task: str) -> bool:
     seeds = [cell.seed for cell in kept_cells(run) if cell.task == task]
-    clean = (cell_file(run, task, Condition(CLEAN), seed).with_suffix(".json") for seed in seeds)
-    return bool(seeds) and all(file.exists() for file in clean)
+    return bool(seeds) and all(trial_record(run, task, Condition(CLEAN), seed) is not None for seed in seeds)
 
 
 @dataclass(frozen=True)

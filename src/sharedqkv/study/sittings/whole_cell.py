@@ -25,6 +25,7 @@ import yaml
 from sharedqkv import schema
 from sharedqkv.robustness.domains import DOMAINS
 from sharedqkv.robustness.grid import Plan as RobustPlan
+from sharedqkv.robustness.tried import pack_trials
 from sharedqkv.tasks.cells import Cell, compress_predictions, kept_cells, write_json
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.summary import summary
@@ -199,9 +200,7 @@ class _Finetuning:
 def _compress(run: Path) -> None:
     for file in sorted((run / "predictions").rglob("*.jsonl")):
         compress_predictions(file)
-    for file in sorted((run / "robustness").rglob("*.jsonl")):
-        # A million of them: what decides is kept, the scores it was decided by are not.
-        compress_predictions(file, without=("scores",))
+    pack_trials(run)
 
 
 def _load() -> None:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from sharedqkv.robustness.conditions import Condition
 from sharedqkv.robustness.grid import Plan
+from sharedqkv.robustness.tried import trial_predictions
 from sharedqkv.study.sittings.whole_cell import FINETUNED, SECONDS, WholeCell, main, robust_arguments, run_whole_cell
 from sharedqkv.tasks.cells import kept_cells, read_predictions
 from sharedqkv.tasks.recipe import FinetuneRecipe
@@ -28,6 +30,7 @@ def main(arguments):
         file = Path(arguments[1], "robustness", "rte", "keyboard", "0", "2.jsonl")
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"id": 1, "prediction": 0, "scores": [0.5], "severity": 3}) + "\\n")
+        file.with_suffix(".json").write_text("{}")
     return 3 if Path("no_way").exists() else 0
 
 def finetune(arguments):
@@ -121,7 +124,7 @@ def test_predictions_become_small(done):
     assert not list(run.rglob("*.jsonl"))
     (record,) = read_predictions(run / "predictions" / "rte" / "validation" / "1.jsonl")
     assert record == {"id": 1, "prediction": 0.1235, "scores": [0.5]}
-    (record,) = read_predictions(run / "robustness" / "rte" / "keyboard" / "0" / "2.jsonl")
+    (record,) = trial_predictions(run, "rte", Condition("keyboard"), 2)
     assert record == {"id": 1, "prediction": 0, "severity": 3}, "under noise there are too many to keep scores"
 
 
