@@ -1,4 +1,4 @@
-"""What do TF32, bf16 and CUDA graphs gain in fine-tuning a small model, alone and with others beside it on one GPU?
+"""What do TF32, bf16, CUDA graphs and seeds as one gain in fine-tuning a small model, alone or with others on one GPU?
 
 A random model learns two made-up classes of texts as long as SST-2's. One setting after the other is timed; with each,
 so many processes train at the same time. The time is that of `sharedqkv finetune` for one seed, without loading and
@@ -22,16 +22,20 @@ from sharedqkv.models.specs import config_from_spec
 from sharedqkv.tasks.cells import write_json
 from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.tasks.task import Features
+from sharedqkv.tasks.together import train_together
 from sharedqkv.tasks.training import train
 from sharedqkv.training.pretrain import quiet_transformers
 from sharedqkv.training.run_folder import environment, now
 
-SETTINGS: dict[str, dict[str, bool]] = {
+SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "tf32": {"tf32": True},
     "bf16": {"bf16": True},
     "cuda_graphs": {"cuda_graphs": True},
     "tf32+cuda_graphs": {"tf32": True, "cuda_graphs": True},
+    "5 seeds at once": {"seeds_at_once": 5},
+    "tf32+cuda_graphs, 5 seeds at once": {"tf32": True, "cuda_graphs": True, "seeds_at_once": 5},
+    "bf16+cuda_graphs, 5 seeds at once": {"bf16": True, "cuda_graphs": True, "seeds_at_once": 5},
 }
 PAD, CLS, SEP, FIRST_WORD = 0, 101, 102, 1000
 WARM_UP = 64
@@ -60,7 +64,7 @@ def main() -> int:
                 raise min(errors, key=lambda error: isinstance(error, BrokenBarrierError))  # not one who waited for it
             inputs_per_second[name] = speeds = [job.result() for job in jobs]
             each = ", ".join(f"{speed:,.0f}" for speed in speeds)
-            print(f"{name:>16}: {sum(speeds):,.0f} inputs/s ({each})", flush=True)
+            print(f"{name:>33}: {sum(speeds):,.0f} inputs/s ({each})", flush=True)
             if options.output is not None:
                 write_record(options, inputs_per_second)
     return 0
@@ -77,18 +81,25 @@ def write_record(options: argparse.Namespace, inputs_per_second: dict[str, list[
     write_json(options.output / "finetune_speed.json", record)
 
 
-def train_one(options: argparse.Namespace, settings: dict[str, bool], seed: int, ready: Any) -> float:
+def train_one(options: argparse.Namespace, settings: dict[str, Any], seed: int, ready: Any) -> float:
     config = config_from_spec(options.variant, options.size, num_labels=2)
-    model = SharedQKVForSequenceClassification(config)
     recipe = FinetuneRecipe(epochs=1, batch_size=options.batch_size, **settings)
+    models = [SharedQKVForSequenceClassification(config) for _ in range(recipe.seeds_at_once)]
     features = made_up(options.examples, config.vocab_size)
+
+    def train_all(features: Features, title: str) -> float:
+        if len(models) == 1:
+            return train(models[0], features, recipe, seed, PAD, title)["inputs_per_second"]
+        seeds = range(seed, seed + len(models))
+        return train_together(models, [features] * len(models), recipe, seeds, PAD, title)[0]["inputs_per_second"]
+
     try:
-        train(model, made_up(WARM_UP, config.vocab_size), recipe, seed, PAD, "warm-up")
+        train_all(made_up(WARM_UP, config.vocab_size), "warm-up")
     except BaseException:
         ready.abort()  # the others would wait
         raise
     ready.wait()
-    return train(model, features, recipe, seed, PAD, f"seed {seed}")["inputs_per_second"]
+    return train_all(features, f"seed {seed}")
 
 
 def made_up(count: int, vocab_size: int) -> Features:

@@ -33,7 +33,8 @@ from sharedqkv.tasks.registry import get_task, task_names
 from sharedqkv.tasks.sources import load_rows
 from sharedqkv.tasks.summary import summary
 from sharedqkv.tasks.task import Features, Split, Task
-from sharedqkv.tasks.training import build_model, outputs_of, train
+from sharedqkv.tasks.together import train_together
+from sharedqkv.tasks.training import build_model, check_loss, outputs_of, train
 from sharedqkv.training.run_folder import RunFolder, now
 
 
@@ -210,18 +211,17 @@ class _Grid:
         except Exception as error:
             outcome.broken |= {str(cell): _kept_error(cell, error) for cell in cells}
             return
+        pending: list[Cell] = []
+        records: dict[int, dict[str, Any]] = {}
         for cell in cells:
-            settings = self._settings(data, recipe, cell.seed)
-            if cell.finished(settings, data.sha256, self.keep_models):
+            if cell.finished(self._settings(data, recipe, cell.seed), data.sha256, self.keep_models):
                 outcome.skipped += 1
-                outcome.records.append(cell.record() or {})
-                continue
-            try:
-                outcome.records.append(self._run_cell(cell, data, recipe, settings))
-            except Exception as error:
-                outcome.broken[str(cell)] = _kept_error(cell, error)
-                gc.collect()
-                torch.cuda.empty_cache()
+                records[cell.seed] = cell.record() or {}
+            else:
+                pending.append(cell)
+        for first in range(0, len(pending), recipe.seeds_at_once):
+            records |= self._run_cells(pending[first : first + recipe.seeds_at_once], data, recipe, outcome)
+        outcome.records += [records[cell.seed] for cell in cells if cell.seed in records]
 
     def _settings(self, data: TaskData, recipe: FinetuneRecipe, seed: int) -> dict[str, Any]:
         return {
@@ -232,15 +232,49 @@ class _Grid:
             "recipe": recipe.to_dict(),
         }
 
-    def _run_cell(
-        self, cell: Cell, data: TaskData, recipe: FinetuneRecipe, settings: Mapping[str, Any]
+    def _run_cells(
+        self, cells: Sequence[Cell], data: TaskData, recipe: FinetuneRecipe, outcome: Outcome
+    ) -> dict[int, dict[str, Any]]:
+        """By seed, the records of those that did not break."""
+        records = {}
+        try:
+            trained = self._train(cells, data, recipe)
+        except Exception as error:
+            self._tell(error, cells, outcome)
+            return {}
+        for cell, model, training in zip(cells, *trained, strict=True):
+            try:
+                records[cell.seed] = self._answer(cell, model, training, data, recipe)
+            except Exception as error:
+                self._tell(error, [cell], outcome)
+        return records
+
+    def _tell(self, error: Exception, cells: Sequence[Cell], outcome: Outcome) -> None:
+        outcome.broken |= {str(cell): _kept_error(cell, error) for cell in cells}
+        gc.collect()
+        torch.cuda.empty_cache()
+
+    def _train(
+        self, cells: Sequence[Cell], data: TaskData, recipe: FinetuneRecipe
+    ) -> tuple[list[Any], list[dict[str, Any]]]:
+        """A model for each cell, and figures about its training."""
+        for cell in cells:
+            if cell.record_file.exists():
+                print(f"{cell}: run again, since settings, data or what is to be kept have changed", file=sys.stderr)
+            cell.forget()
+        seeds, pad = [cell.seed for cell in cells], self.tokenizer.pad_token_id
+        models = [build_model(self.task, self.checkpoint.folder, recipe, seed) for seed in seeds]
+        features = [data.train_features_for(seed) for seed in seeds]
+        if len(cells) == 1:
+            return models, [train(models[0], features[0], recipe, seeds[0], pad, str(cells[0]))]
+        title = f"{self.task.name}, seeds {', '.join(map(str, seeds))}"
+        return models, train_together(models, features, recipe, seeds, pad, title)
+
+    def _answer(
+        self, cell: Cell, model: Any, training: Mapping[str, Any], data: TaskData, recipe: FinetuneRecipe
     ) -> dict[str, Any]:
-        if cell.record_file.exists():
-            print(f"{cell}: run again, since settings, data or what is to be kept have changed", file=sys.stderr)
-        cell.forget()
-        model = build_model(self.task, self.checkpoint.folder, recipe, cell.seed)
-        train_features = data.train_features_for(cell.seed)
-        training = train(model, train_features, recipe, cell.seed, self.tokenizer.pad_token_id, str(cell))
+        check_loss(training["train_loss"])
+        settings = self._settings(data, recipe, cell.seed)
         splits = {}
         for split, examples in data.splits.items():
             features = data.features(split)
@@ -259,7 +293,7 @@ class _Grid:
         record = {
             **settings,
             "settings_sha256": settings_sha256(settings),
-            "train": {"examples": len(data.train), "truncated": train_features.truncated, **training},
+            "train": {"examples": len(data.train), "truncated": data.train_features.truncated, **training},
             "splits": splits,
             "ended": now(),
         }

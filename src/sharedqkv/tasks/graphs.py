@@ -69,7 +69,7 @@ class GraphedPass:
     def _warm_up(self, training_pass: TrainingPass, batch: Batch) -> None:
         # Transformers leaves out a mask that hides nothing, but cannot look at it while capturing: warm up with one.
         masked = {**batch, "attention_mask": batch["attention_mask"].clone()}
-        masked["attention_mask"][:, -1] = 0
+        masked["attention_mask"][..., -1] = 0
         stream = _side_stream()
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):

@@ -64,6 +64,8 @@ class FinetuneRecipe:
     cuda_graphs: bool = False
     """on a GPU, record the training pass for each shape of batch and replay it: small models no longer wait for
     Python"""
+    seeds_at_once: int = 1
+    """train so many seeds of a task as one model with a further dimension: small models alone leave a GPU idle"""
     attn_implementation: str = "sdpa"
     """attention backend"""
 
@@ -82,6 +84,8 @@ class FinetuneRecipe:
                 raise ValueError(f"search: {name} must be a list of values to try, not {values!r}")
         if self.cuda_graphs:
             self._check_graphs()
+        if self.seeds_at_once > 1:
+            self._check_together()
         self.candidates()
 
     def _check_graphs(self) -> None:
@@ -91,6 +95,17 @@ class FinetuneRecipe:
             raise ValueError(
                 f"cuda_graphs needs attn_implementation {' or '.join(_GRAPHED_BACKENDS)}, not "
                 f"{self.attn_implementation!r}, which copies from or to the CPU in every pass"
+            )
+
+    def _check_together(self) -> None:
+        if self.compile:
+            raise ValueError(
+                "seeds_at_once and compile exclude each other: set seeds_at_once to 1, or compile to false"
+            )
+        if self.attn_implementation != "sdpa":
+            raise ValueError(
+                f"seeds_at_once needs attn_implementation sdpa, not {self.attn_implementation!r}: the others do not "
+                "know a further dimension"
             )
 
     def candidates(self) -> list["FinetuneRecipe"]:
@@ -110,7 +125,7 @@ class FinetuneRecipe:
 SEARCHABLE = ("learning_rate", "epochs", "batch_size", "warmup", "weight_decay", "dropout")
 _POSITIVE = (
     "learning_rate", "epochs", "batch_size", "max_length", "eps", "stride", "max_question_length", "max_answer_length",
-    "n_best", "eval_batch_size",
+    "n_best", "eval_batch_size", "seeds_at_once",
 )  # fmt: skip
 _GRAPHED_BACKENDS = ("sdpa", "fused")
 

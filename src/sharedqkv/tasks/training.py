@@ -58,18 +58,23 @@ def _padded(rows: list[list[int]], length: int, filler: int) -> Tensor:
     return torch.tensor([row + [filler] * (length - len(row)) for row in rows])
 
 
+def length_grouped(rows: Sequence[dict[str, Any]], batch_size: int, seed: int) -> LengthGroupedSampler:
+    """Rows of similar length share a batch. The order hangs on the seed alone, so it is the same for all models."""
+    lengths = [len(row["input_ids"]) for row in rows]
+    return LengthGroupedSampler(batch_size, lengths=lengths, generator=torch.Generator().manual_seed(seed))
+
+
+def training_steps(features: Features, recipe: FinetuneRecipe) -> int:
+    return math.ceil(recipe.epochs * math.ceil(len(features.inputs) / recipe.batch_size))
+
+
 class FinetuneTrainer(Trainer):
     graphed_pass: GraphedPass | None = None
     """Instead of passes that Python asks for kernel by kernel."""
 
     def _get_train_sampler(self, train_dataset: Any = None) -> LengthGroupedSampler:
-        """Rows of similar length share a batch. The order hangs on the seed alone, so it is the same for all models."""
         rows = train_dataset if train_dataset is not None else self.train_dataset
-        return LengthGroupedSampler(
-            self.args.train_batch_size,
-            lengths=[len(row["input_ids"]) for row in rows],
-            generator=torch.Generator().manual_seed(self.args.seed),
-        )
+        return length_grouped(rows, self.args.train_batch_size, self.args.seed)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
         """Matrices only: biases, norms and the diagonals of the shared variants are not decayed."""
@@ -96,7 +101,7 @@ def train(
     model: Any, features: Features, recipe: FinetuneRecipe, seed: int, pad_token_id: int, title: str
 ) -> dict[str, Any]:
     """Train to the last step, without looking at other data. Returns figures about the training."""
-    steps = math.ceil(recipe.epochs * math.ceil(len(features.inputs) / recipe.batch_size))
+    steps = training_steps(features, recipe)
     on_gpu = torch.cuda.is_available()
     set_seed(seed)
     with tempfile.TemporaryDirectory() as unused, deterministic(), float32_products(recipe):
@@ -137,14 +142,18 @@ def train(
             trainer.graphed_pass = GraphedPass(model)
         outcome = trainer.train()
         trainer.graphed_pass = None  # a trainer outlives this in cycles, and graphs hold the memory of their passes
-    if not math.isfinite(outcome.training_loss):
-        raise ValueError(f"the loss became {outcome.training_loss}: lower learning_rate or lengthen warmup")
+    check_loss(outcome.training_loss)
     return {
         "steps": steps,
         "train_loss": outcome.training_loss,
         "train_seconds": round(outcome.metrics["train_runtime"], 2),
         "inputs_per_second": outcome.metrics["train_samples_per_second"],
     }
+
+
+def check_loss(loss: float) -> None:
+    if not math.isfinite(loss):
+        raise ValueError(f"the loss became {loss}: lower learning_rate or lengthen warmup")
 
 
 def outputs_of(model: Any, features: Features, recipe: FinetuneRecipe, pad_token_id: int) -> list[np.ndarray]:

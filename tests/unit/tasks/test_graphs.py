@@ -17,6 +17,7 @@ from sharedqkv.tasks import graphs, training
 from sharedqkv.tasks.glue import GLUE
 from sharedqkv.tasks.graphs import GraphedPass
 from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.tasks.together import Stack
 from sharedqkv.tasks.training import Collator, FinetuneTrainer, build_model, outputs_of, train
 
 HAS_GPU = torch.cuda.is_available()
@@ -113,6 +114,29 @@ def test_loss_and_gradients_are_those_of_the_plain_pass(device, head, positions,
         batch = batch_of(rows, length, device, head, padding)
         expected = gradients_after(lambda batch=batch: plain(batch), model)
         found = gradients_after(lambda batch=batch: graphed(plain, batch), model)
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    assert len(graphed.captured) == 2
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_models_trained_together_are_replayed_as_one(device):
+    config = tiny_config(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+    stack = Stack([tiny_model("SequenceClassification", config).to(device) for _ in range(3)])
+
+    def plain(batch):
+        losses = stack(batch)
+        losses.sum().backward()
+        stack.clip(0.1)
+        return losses.detach()
+
+    graphed = GraphedPass(stack)
+    for rows, length, padding in [(4, 8, 1), (2, 16, 0), (4, 8, 5)]:
+        batches = [batch_of(rows, length, device, padding=padding) for _ in range(3)]
+        batch = {name: torch.stack([one[name] for one in batches]) for name in batches[0]}
+        batch["attention_mask"] = batch["attention_mask"].bool()
+        expected = gradients_after(lambda batch=batch: plain(batch), stack)
+        found = gradients_after(lambda batch=batch: graphed(plain, batch), stack)
+        assert expected[0].shape == (3,)
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     assert len(graphed.captured) == 2
 

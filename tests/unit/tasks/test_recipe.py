@@ -7,7 +7,16 @@ import pytest
 
 from sharedqkv.tasks.recipe import SOURCES, FinetuneRecipe, load_recipes
 
-NOT_TUNED = {"search", "eval_batch_size", "bf16", "tf32", "compile", "cuda_graphs", "attn_implementation"}
+NOT_TUNED = {
+    "search",
+    "eval_batch_size",
+    "bf16",
+    "tf32",
+    "compile",
+    "cuda_graphs",
+    "seeds_at_once",
+    "attn_implementation",
+}
 
 
 def test_every_hyper_parameter_has_a_source():
@@ -43,6 +52,12 @@ def test_the_command_line_beats_the_file_which_beats_the_task(tmp_path):
         (
             "cuda_graphs: true\nattn_implementation: eager",
             "cuda_graphs needs attn_implementation sdpa or fused, not 'eager'",
+        ),
+        ("seeds_at_once: 0", "seeds_at_once must be positive, not 0"),
+        ("seeds_at_once: 2\ncompile: true", "seeds_at_once and compile exclude each other"),
+        (
+            "seeds_at_once: 2\nattn_implementation: fused",
+            "seeds_at_once needs attn_implementation sdpa, not 'fused'",
         ),
         ("search: {epochs: [fast]}", "search: epochs must be a number, not 'fast'"),
     ],

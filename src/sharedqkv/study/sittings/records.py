@@ -26,7 +26,8 @@ _KEPT = ("run.json", "metrics.jsonl", "model/config.json")
 """Of a pre-training run; the rest is let go with the work folder."""
 _KEPT_OF_TASKS = ("run.json", "cells", "predictions", "search", "robustness")
 _MAY_DIFFER = ("data", "output", "workers")
-_FOUND_BY_SEARCH = ("learning_rate", "search")
+_MAY_DIFFER_ON_TASKS = ("learning_rate", "search", "seeds_at_once")
+"""What a search finds, and how many are trained side by side."""
 
 
 class Records:
@@ -82,7 +83,12 @@ class Records:
         first = next(c for c in self.plan.cells if (c.variant, c.position, c.stage) == entrant)
         if cell == first or not any(recipe.search for recipe in self.plan.tasks.values()):
             return self.plan.tasks
-        return self._kept_task_recipes(first) if self.state(first) == "done" else None
+        if self.state(first) != "done":
+            return None
+        return {
+            task: dataclasses.replace(found, seeds_at_once=self.plan.tasks[task].seeds_at_once)
+            for task, found in self._kept_task_recipes(first).items()
+        }
 
     def _kept_task_recipes(self, cell: Cell) -> dict[str, FinetuneRecipe]:
         seed, run = self.plan.study.finetune_seeds[0], self.tasks_run(cell).path
@@ -105,7 +111,7 @@ class Records:
         if self.plan.goes_on_to_tasks(cell):
             for task, before in self._kept_task_recipes(cell).items():
                 asked = self.plan.tasks[task].to_dict()
-                self._refuse_other_settings(self.tasks_run(cell), before.to_dict(), asked, _FOUND_BY_SEARCH)
+                self._refuse_other_settings(self.tasks_run(cell), before.to_dict(), asked, _MAY_DIFFER_ON_TASKS)
         return self.state(cell) == "done" or broke_down(self.run(cell))
 
     def _refuse_other_settings(

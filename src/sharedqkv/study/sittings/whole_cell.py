@@ -16,7 +16,7 @@ from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -60,11 +60,14 @@ class WholeCell:
 
 @dataclass(frozen=True)
 class _Part:
-    """One task with one seed."""
+    """One task with the seeds that are trained together."""
 
     task: str
-    seed: int
+    seeds: tuple[int, ...]
     recipe: FinetuneRecipe
+
+    def __str__(self) -> str:
+        return f"{self.task} with seed {', '.join(map(str, self.seeds))}"
 
 
 def robust_arguments(plan: RobustPlan, tasks: Container[str]) -> tuple[str, ...]:
@@ -138,8 +141,7 @@ class _Finetuning:
         recipes = {task: schema.build(FinetuneRecipe, fields, task) for task, fields in self.cell.tasks.items()}
         # Those with a search first: the other seeds of their tasks wait for it.
         for task, recipe in sorted(recipes.items(), key=lambda pair: not pair[1].search):
-            for seed in self.cell.seeds[:1] if recipe.search else self.cell.seeds:
-                self._start(_Part(task, seed, recipe))
+            self._start_all(task, self.cell.seeds[: recipe.seeds_at_once] if recipe.search else self.cell.seeds, recipe)
         ended: list[_Part] = []
         while self.running:
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
@@ -149,7 +151,11 @@ class _Finetuning:
         self._put_together(ended)
 
     def _output(self, part: _Part) -> Path:
-        return self.folder / f"{part.task}-{part.seed}"
+        return self.folder / f"{part.task}-{part.seeds[0]}"
+
+    def _start_all(self, task: str, seeds: tuple[int, ...], recipe: FinetuneRecipe) -> None:
+        for first in range(0, len(seeds), recipe.seeds_at_once):
+            self._start(_Part(task, seeds[first : first + recipe.seeds_at_once], recipe))
 
     def _start(self, part: _Part) -> None:
         output = self._output(part)
@@ -157,7 +163,14 @@ class _Finetuning:
         recipe = output / "recipe.yaml"
         recipe.write_text(yaml.safe_dump(plain(part.recipe)), encoding="utf-8")
         arguments = ["finetune", "--model", self.cell.output, "--tasks", part.task]
-        arguments += ["--seeds", f"{part.seed},", "--recipe", str(recipe), "--output", str(output)]
+        arguments += [
+            "--seeds",
+            "".join(f"{seed}," for seed in part.seeds),
+            "--recipe",
+            str(recipe),
+            "--output",
+            str(output),
+        ]
         arguments += ["--data", self.cell.data] if self.cell.data else []
         arguments += ["--keep-models"] if self.cell.robust else []
         self.running[self.pool.submit(_give, self.console, arguments, output / "log.txt")] = part
@@ -166,7 +179,7 @@ class _Finetuning:
         try:
             return future.result()
         except BrokenProcessPool:
-            others = ", ".join(f"{other.task} with seed {other.seed}" for other in [part, *self.running.values()])
+            others = "; ".join(map(str, [part, *self.running.values()]))
             raise OSError(
                 f"a fine-tuning process died, perhaps for want of memory; begun or waiting were {others}"
             ) from None
@@ -174,19 +187,18 @@ class _Finetuning:
     def _end(self, part: _Part, code: int) -> None:
         if code:
             log = (self._output(part) / "log.txt").read_text(encoding="utf-8", errors="replace")
-            raise OSError(f"fine-tuning on {part.task} with seed {part.seed} ended with {code}:\n{log[-1500:]}")
+            raise OSError(f"fine-tuning on {part} ended with {code}:\n{log[-1500:]}")
         if part.recipe.search:
-            record = Cell(self._output(part), part.task, part.seed).record()
+            record = Cell(self._output(part), part.task, part.seeds[0]).record()
             assert record is not None
             found = schema.build(FinetuneRecipe, record["recipe"], part.task)
-            for seed in self.cell.seeds[1:]:
-                self._start(replace(part, seed=seed, recipe=found))
+            self._start_all(part.task, self.cell.seeds[len(part.seeds) :], found)
 
     def _put_together(self, parts: Sequence[_Part]) -> None:
         """One run folder, as if a single command had made it."""
         whole = RunFolder(Path(self.cell.output) / FINETUNED)
         infos = []
-        for part in sorted(parts, key=lambda part: (list(self.cell.tasks).index(part.task), part.seed)):
+        for part in sorted(parts, key=lambda part: (list(self.cell.tasks).index(part.task), part.seeds)):
             made = self._output(part)
             infos.append(RunFolder(made).info())
             for name in ("cells", "predictions", "search", "models"):

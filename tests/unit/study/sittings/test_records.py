@@ -1,5 +1,6 @@
 """Choice of the learning rates, what counts as done, what is kept and refused."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -148,6 +149,17 @@ def test_an_entrants_first_cell_finds_the_rates_of_all(with_tasks, tmp_path):
         "acceptability": (7e-5, {}),
         "sst2": (7e-5, {}),
     }
+
+
+def test_how_many_seeds_are_trained_together_may_change_between_cells(with_tasks, tmp_path):
+    made = made_cell(with_tasks, tmp_path / "made", FIRST, learning_rate=7e-5)
+    with_tasks.keep(FIRST, made)
+    with_tasks.keep_tasks(FIRST, made)
+    tasks = with_tasks.plan.tasks
+    tasks |= {task: dataclasses.replace(recipe, seeds_at_once=2) for task, recipe in tasks.items()}
+    assert with_tasks.is_settled(FIRST)
+    assert {recipe.seeds_at_once for recipe in with_tasks.task_recipes(SECOND).values()} == {2}
+    assert {recipe.learning_rate for recipe in with_tasks.task_recipes(SECOND).values()} == {7e-5}
 
 
 def test_other_settings_of_the_tasks_are_an_error(with_tasks, tmp_path):

@@ -35,20 +35,27 @@ def main(arguments):
 
 def finetune(arguments):
     given = dict(zip(arguments[1::2], arguments[2::2]))
-    run, task, seed = Path(given["--output"]), given["--tasks"], given["--seeds"].rstrip(",")
+    run, task, seeds = Path(given["--output"]), given["--tasks"], given["--seeds"].rstrip(",").split(",")
+    recipe = yaml.safe_load(open(given["--recipe"]))
+    if recipe["search"]:
+        recipe |= {"learning_rate": recipe["search"]["learning_rate"][-1], "search": {}}
+        (run / "search").mkdir()
+        (run / "search" / f"{task}.json").write_text("{}")
+    for seed in seeds:
+        train(run, task, seed, recipe)
+    sitting = {"command": sys.argv, "process": os.getpid(), "threads": sys.modules["torch"].get_num_threads()}
+    info = {"kind": "finetune", "state": "done", "sittings": [sitting], "scores": {}}
+    (run / "run.json").write_text(json.dumps(info))
+
+def train(run, task, seed, recipe):
     if (task, seed) == ("rte", "666"):
         sys.exit("error: no such luck")
     if (task, seed) == ("rte", "667"):
         raise RuntimeError("out of memory")
     if (task, seed) == ("rte", "668"):
         os._exit(9)
-    recipe = yaml.safe_load(open(given["--recipe"]))
-    if recipe["search"]:
-        recipe |= {"learning_rate": recipe["search"]["learning_rate"][-1], "search": {}}
-        (run / "search").mkdir()
-        (run / "search" / f"{task}.json").write_text("{}")
     for folder in (run / "cells" / task, run / "predictions" / task / "validation", run / "models" / task / seed):
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
     metrics = {"score": recipe["learning_rate"]}
     splits = {f"{task}/validation": {"scored_as": task, "metrics": metrics}}
     record = {"recipe": recipe, "task": task, "seed": int(seed), "splits": splits}
@@ -56,9 +63,6 @@ def finetune(arguments):
     answer = {"id": 1, "prediction": 0.123456, "scores": [0.5]}
     (run / "predictions" / task / "validation" / f"{seed}.jsonl").write_text(json.dumps(answer) + "\\n")
     (run / "models" / task / seed / "weights").write_text(seed)
-    sitting = {"command": sys.argv, "process": os.getpid(), "threads": sys.modules["torch"].get_num_threads()}
-    info = {"kind": "finetune", "state": "done", "sittings": [sitting], "scores": {}}
-    (run / "run.json").write_text(json.dumps(info))
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
@@ -72,7 +76,7 @@ def work_in(folder, monkeypatch):
     (folder / "run").mkdir()
     recipes = {
         "cola": FinetuneRecipe(search={"learning_rate": [1e-5, 3e-5]}),
-        "rte": FinetuneRecipe(learning_rate=2e-5),
+        "rte": FinetuneRecipe(learning_rate=2e-5, seeds_at_once=2),
     }
     tasks = {task: recipe.to_dict() for task, recipe in recipes.items()}
     return WholeCell("run", tasks, seeds=(0, 1, 2), side_by_side=2, data="data", robust=("--noise", "keyboard,"))
@@ -102,7 +106,7 @@ def done(tmp_path_factory):
 def test_stages_come_one_after_another(done):
     folder, commands = done
     assert commands[0] == ["pretrain", "run/recipe.yaml"]
-    assert [command[0] for command in commands[1:-1]] == ["finetune"] * 6
+    assert [command[0] for command in commands[1:-1]] == ["finetune"] * 5
     assert commands[-1] == [
         "robust", "run/finetune", "--noise", "keyboard,", "--data", "data", "--output", "run/robust_report",
     ]  # fmt: skip
@@ -130,11 +134,11 @@ def test_predictions_become_small(done):
 
 def test_processes_start_once_and_each_command_is_told_as_its_own(done):
     sittings = json.loads((done[0] / FINETUNED / "run.json").read_text())["sittings"]
-    assert len(sittings) == 6
+    assert len(sittings) == 5
     assert len({sitting["process"] for sitting in sittings}) <= 2
     assert {sitting["threads"] for sitting in sittings} == {1}, "each has a core"
     assert sorted(sitting["command"][:2] + sitting["command"][5:7] for sitting in sittings) == sorted(
-        ["sharedqkv", "finetune", task, "--seeds"] for task in ("cola", "rte") for _ in range(3)
+        ["sharedqkv", "finetune", task, "--seeds"] for task in ("cola", "cola", "cola", "rte", "rte")
     )
 
 
@@ -144,6 +148,18 @@ def test_one_seed_searches_and_the_others_take_what_it_found(done):
     assert info["scores"]["cola"]["metrics"]["score"] == {"mean": pytest.approx(3e-5), "std": pytest.approx(0)}
     assert info["scores"]["rte"]["metrics"]["score"]["mean"] == pytest.approx(2e-5)
     assert len(list((folder / "search").iterdir())) == 1
+
+
+def test_seeds_that_are_trained_together_are_one_command(done):
+    asked = sorted((command[4], command[6]) for command in done[1] if command[0] == "finetune")
+    assert asked == [("cola", "0,"), ("cola", "1,"), ("cola", "2,"), ("rte", "0,1,"), ("rte", "2,")]
+
+
+def test_the_first_seeds_that_are_trained_together_search(cell):
+    recipe = {**cell.tasks["cola"], "seeds_at_once": 2}
+    commands = run(dataclasses.replace(cell, tasks={"cola": recipe}, robust=()))
+    assert [command[6] for command in commands[1:]] == ["0,1,", "2,"]
+    assert [kept.record()["recipe"]["learning_rate"] for kept in kept_cells(Path("run", FINETUNED))] == [3e-5] * 3
 
 
 def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
