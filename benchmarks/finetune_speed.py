@@ -1,8 +1,8 @@
 """What do TF32, bf16, CUDA graphs and seeds as one gain in fine-tuning a small model, alone or with others on one GPU?
 
 A random model learns two made-up classes of texts as long as SST-2's. One setting after the other is timed; with each,
-so many processes train at the same time. The time is that of `sharedqkv finetune` for one seed, without loading and
-predicting, captures included. Without a GPU only the plain setting is timed.
+so many processes train at the same time. The time is that of `sharedqkv finetune` for a seed, or for five as one model,
+without loading and predicting, captures included. Without a GPU only the plain setting is timed.
 
     python benchmarks/finetune_speed.py --processes 4 --output results/HARDWARE/DATE-finetune-speed
 """
@@ -33,9 +33,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "bf16": {"bf16": True},
     "cuda_graphs": {"cuda_graphs": True},
     "tf32+cuda_graphs": {"tf32": True, "cuda_graphs": True},
-    "5 seeds at once": {"seeds_at_once": 5},
-    "tf32+cuda_graphs, 5 seeds at once": {"tf32": True, "cuda_graphs": True, "seeds_at_once": 5},
-    "bf16+cuda_graphs, 5 seeds at once": {"bf16": True, "cuda_graphs": True, "seeds_at_once": 5},
+    "five": {"seeds_at_once": 5},
+    "five+tf32+cuda_graphs": {"seeds_at_once": 5, "tf32": True, "cuda_graphs": True},
+    "five+bf16+cuda_graphs": {"seeds_at_once": 5, "bf16": True, "cuda_graphs": True},
 }
 PAD, CLS, SEP, FIRST_WORD = 0, 101, 102, 1000
 WARM_UP = 64
@@ -49,9 +49,10 @@ def main() -> int:
     parser.add_argument("--examples", type=int, default=20_000)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--processes", type=int, default=1, help="that train side by side")
+    parser.add_argument("--settings", nargs="+", choices=SETTINGS, metavar="NAME", help=f"of {', '.join(SETTINGS)}")
     parser.add_argument("--output", type=Path, help="folder for the record")
     options = parser.parse_args()
-    names = list(SETTINGS) if torch.cuda.is_available() else ["plain"]
+    names = options.settings or (list(SETTINGS) if torch.cuda.is_available() else ["plain"])
     inputs_per_second: dict[str, list[float]] = {}
     context, count = multiprocessing.get_context("spawn"), options.processes
     # They start once: that takes longer than a training.
@@ -64,7 +65,7 @@ def main() -> int:
                 raise min(errors, key=lambda error: isinstance(error, BrokenBarrierError))  # not one who waited for it
             inputs_per_second[name] = speeds = [job.result() for job in jobs]
             each = ", ".join(f"{speed:,.0f}" for speed in speeds)
-            print(f"{name:>33}: {sum(speeds):,.0f} inputs/s ({each})", flush=True)
+            print(f"{name:>21}: {sum(speeds):,.0f} inputs/s ({each})", flush=True)
             if options.output is not None:
                 write_record(options, inputs_per_second)
     return 0
