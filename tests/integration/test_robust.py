@@ -148,6 +148,17 @@ def test_interrupted_and_restarted_gives_the_same_predictions(place, made, monke
     assert kept(place) == kept(whole)
 
 
+def test_the_report_can_be_left_for_later(place, capsys):
+    options = ["--noise", "gaussian", "--severity", "1", "--data", str(place / "data")]
+    command = ["robust", str(place / "standard"), *options]
+    assert sharedqkv_console.main(command) == 0
+    assert "the same command with --output makes the report" in capsys.readouterr().out
+    assert kept(place)
+    assert sharedqkv_console.main([*command, "--output", str(place / "later")]) == 0
+    assert "0 cells run" in capsys.readouterr().out
+    assert (place / "later" / "report.md").exists()
+
+
 def test_killed_and_restarted_gives_the_same_predictions(place, made):
     whole = shutil.copytree(made, place / "whole")
     command = [

@@ -2,7 +2,8 @@
 
 RUN is a run of `sharedqkv finetune --keep-models`. Runs of the same variant are one model with several pre-training
 seeds. Predictions are kept in the runs, so that the same command started again only does what is missing; the report
-(tables, curves, verdicts) is written to --output. With two models or more every other one is compared with the first.
+(tables, curves, verdicts) is written to --output, or left for later. With two models or more every other one is
+compared with the first.
 """
 
 import argparse
@@ -35,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--separate", action="store_true", help="every run is a model of its own")
     parser.add_argument("--alpha", type=float, default=0.05, help="level of the tests (default: 0.05)")
-    parser.add_argument("--output", required=True, type=Path, help="folder for the report")
+    parser.add_argument("--output", type=Path, help="folder for the report (default: none is made)")
 
 
 def check(options: argparse.Namespace) -> None:
@@ -77,12 +78,16 @@ def run(options: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         print("Finished cells are kept in the runs: the same command goes on from there.", file=sys.stderr)
         raise
-    analysis = analyse(models, plan, options.alpha, outcome.left_out | outcome.broken)
-    report = write_report(analysis, options.output)
-    for line in headlines(analysis):
-        print(line.replace("**", ""))
+    if options.output is not None:
+        analysis = analyse(models, plan, options.alpha, outcome.left_out | outcome.broken)
+        report = write_report(analysis, options.output)
+        for line in headlines(analysis):
+            print(line.replace("**", ""))
     _print_outcome(outcome)
-    print(f"The report lies in {options.output}: {report.name}, tables as CSV, curves as PNG and SVG.")
+    if options.output is None:
+        print("Predictions are kept in the runs: the same command with --output makes the report.")
+    else:
+        print(f"The report lies in {options.output}: {report.name}, tables as CSV, curves as PNG and SVG.")
     return 1 if outcome.broken else 0
 
 

@@ -141,7 +141,7 @@ class Sitting:
             seeds=tuple(study.finetune_seeds),
             side_by_side=max(1, min(FINETUNINGS_AT_ONCE, os.cpu_count() or 1) // self.side_by_side),
             data=str(self.task_data) if self.task_data else None,
-            robust=robust_arguments(study.robust, tasks) if study.robust else (),
+            robust={task: list(robust_arguments(study.robust, task)) for task in tasks} if study.robust else {},
         )
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
         file = output / "cell.yaml"

@@ -1,7 +1,7 @@
 """A cell from pre-training to robustness in one go: `python -m sharedqkv.study.sittings.whole_cell CELL.yaml`.
 
-Every stage is the command of its name. A small model leaves a GPU idle most of the time when it is fine-tuned, so
-that the runs of tasks and seeds go side by side, each in a folder of its own; they are put together afterwards.
+Every stage is the command of its name. A small model leaves a GPU idle most of the time when it is fine-tuned or tried,
+so that tasks and seeds go side by side; fine-tunings have a folder each and are put together afterwards.
 """
 
 import importlib
@@ -12,11 +12,11 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,11 @@ class WholeCell:
     seeds: tuple[int, ...]
     """of fine-tuning"""
     side_by_side: int
-    """so many fine-tuning runs at once"""
+    """so many commands of fine-tuning and robustness at once"""
     data: str | None = None
     """folder of the tasks; none: the hub"""
-    robust: tuple[str, ...] = ()
-    """arguments of `sharedqkv robust`; none: no such stage"""
+    robust: dict[str, Any] = field(default_factory=dict)
+    """task → arguments of `sharedqkv robust`; none: no such stage"""
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class _Part:
         return f"{self.task} with seed {', '.join(map(str, self.seeds))}"
 
 
-def robust_arguments(plan: RobustPlan, tasks: Container[str]) -> tuple[str, ...]:
-    domains = [name for name in plan.domains if any(task in tasks for task in DOMAINS[name].tasks)]
+def robust_arguments(plan: RobustPlan, task: str) -> tuple[str, ...]:
+    domains = [name for name in plan.domains if task in DOMAINS[name].tasks]
 
     def listed(values: Sequence[Any]) -> str:
         return ",".join(map(str, values)) + ","
@@ -91,7 +91,7 @@ def plain(recipe: Any) -> dict[str, Any]:
 
 
 def run_whole_cell(cell: WholeCell, console: str = CONSOLE) -> None:
-    output, command = Path(cell.output), (sys.executable, "-m", console)
+    output = Path(cell.output)
     seconds: dict[str, float] = {}
 
     @contextmanager
@@ -101,23 +101,21 @@ def run_whole_cell(cell: WholeCell, console: str = CONSOLE) -> None:
         seconds[stage] = round(time.monotonic() - began, 1)
         write_json(output / SECONDS, seconds)
 
-    with _Finetuning(cell, console) as finetuning:
+    with _Processes(cell, console) as processes:
         with timed("pretrain"):
-            pretrain = [*command, "pretrain", str(output / "recipe.yaml")]
+            pretrain = [sys.executable, "-m", console, "pretrain", str(output / "recipe.yaml")]
             subprocess.run(pretrain, check=True, env={**os.environ, **GIVES_WAY})
         with timed("finetune"):
-            finetuning.run()
-    if cell.robust:
-        data = ["--data", cell.data] if cell.data else []
-        run, report = str(output / FINETUNED), str(output / "robust_report")
-        with timed("robust"):
-            subprocess.run([*command, "robust", run, *cell.robust, *data, "--output", report], check=True)
+            processes.finetune()
+        if cell.robust:
+            with timed("robust"):
+                processes.robust()
     with timed("compress"):
         _compress(output / FINETUNED)
 
 
-class _Finetuning:
-    """Processes that give one `finetune` after another: to start one takes longer than to train on a small task."""
+class _Processes:
+    """They give one command after another: to start a process takes longer than to train on a small task."""
 
     def __init__(self, cell: WholeCell, console: str):
         self.cell = cell
@@ -125,8 +123,9 @@ class _Finetuning:
         self.folder = Path(cell.output) / "parts"
         self.pool = ProcessPoolExecutor(cell.side_by_side, multiprocessing.get_context("spawn"), initializer=_load)
         self.running: dict[Future[int], _Part] = {}
+        self.data = ["--data", cell.data] if cell.data else []
 
-    def __enter__(self) -> "_Finetuning":
+    def __enter__(self) -> "_Processes":
         for _ in range(self.cell.side_by_side):
             self.pool.submit(int)  # a job for each, so that they start and load while the model is pre-trained
         return self
@@ -137,7 +136,7 @@ class _Finetuning:
                 process.kill()
         self.pool.shutdown(cancel_futures=True)
 
-    def run(self) -> None:
+    def finetune(self) -> None:
         recipes = {task: schema.build(FinetuneRecipe, fields, task) for task, fields in self.cell.tasks.items()}
         # Those with a search first: the other seeds of their tasks wait for it.
         for task, recipe in sorted(recipes.items(), key=lambda pair: not pair[1].search):
@@ -146,9 +145,20 @@ class _Finetuning:
         while self.running:
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 part = self.running.pop(future)
-                self._end(part, self._code(part, future))
+                self._end(part, self._code(future, [part, *self.running.values()]))
                 ended.append(part)
         self._put_together(ended)
+
+    def robust(self) -> None:
+        run = Path(self.cell.output, FINETUNED)
+        logs = {task: run.with_name(f"robust-{task}.txt") for task in self.cell.robust}
+        given = {}
+        for task, arguments in self.cell.robust.items():
+            command = ["robust", str(run), "--tasks", task, *arguments, *self.data]
+            given[task] = self.pool.submit(_give, self.console, command, logs[task])
+        for task, future in given.items():
+            if code := self._code(future, list(given)):
+                raise OSError(f"trying the models of {task} ended with {code}:\n{_last_words(logs[task])}")
 
     def _output(self, part: _Part) -> Path:
         return self.folder / f"{part.task}-{part.seeds[0]}"
@@ -171,23 +181,20 @@ class _Finetuning:
             "--output",
             str(output),
         ]
-        arguments += ["--data", self.cell.data] if self.cell.data else []
+        arguments += self.data
         arguments += ["--keep-models"] if self.cell.robust else []
         self.running[self.pool.submit(_give, self.console, arguments, output / "log.txt")] = part
 
-    def _code(self, part: _Part, future: "Future[int]") -> int:
+    def _code(self, future: "Future[int]", at_work: Sequence[Any]) -> int:
         try:
             return future.result()
         except BrokenProcessPool:
-            others = "; ".join(map(str, [part, *self.running.values()]))
-            raise OSError(
-                f"a fine-tuning process died, perhaps for want of memory; begun or waiting were {others}"
-            ) from None
+            told = "; ".join(map(str, at_work))
+            raise OSError(f"a process died, perhaps for want of memory; begun or waiting were {told}") from None
 
     def _end(self, part: _Part, code: int) -> None:
         if code:
-            log = (self._output(part) / "log.txt").read_text(encoding="utf-8", errors="replace")
-            raise OSError(f"fine-tuning on {part} ended with {code}:\n{log[-1500:]}")
+            raise OSError(f"fine-tuning on {part} ended with {code}:\n{_last_words(self._output(part) / 'log.txt')}")
         if part.recipe.search:
             record = Cell(self._output(part), part.task, part.seeds[0]).record()
             assert record is not None
@@ -236,6 +243,10 @@ def _give(console: str, arguments: list[str], log: Path) -> int:
         except Exception:
             traceback.print_exc()
             return 1
+
+
+def _last_words(log: Path) -> str:
+    return log.read_text(encoding="utf-8", errors="replace")[-1500:]
 
 
 def _move_into(source: Path, target: Path) -> None:

@@ -27,6 +27,8 @@ def main(arguments):
     if arguments[0] == "finetune":
         finetune(arguments)
     if arguments[0] == "robust":
+        if "no_such_noise" in arguments:
+            raise ValueError("no such noise")
         file = Path(arguments[1], "robustness", "rte", "keyboard", "0", "2.jsonl")
         file.parent.mkdir(parents=True)
         file.write_text(json.dumps({"id": 1, "prediction": 0, "scores": [0.5], "severity": 3}) + "\\n")
@@ -79,7 +81,9 @@ def work_in(folder, monkeypatch):
         "rte": FinetuneRecipe(learning_rate=2e-5, seeds_at_once=2),
     }
     tasks = {task: recipe.to_dict() for task, recipe in recipes.items()}
-    return WholeCell("run", tasks, seeds=(0, 1, 2), side_by_side=2, data="data", robust=("--noise", "keyboard,"))
+    return WholeCell(
+        "run", tasks, seeds=(0, 1, 2), side_by_side=2, data="data", robust={"rte": ["--noise", "keyboard,"]}
+    )
 
 
 def run(cell):
@@ -107,9 +111,7 @@ def test_stages_come_one_after_another(done):
     folder, commands = done
     assert commands[0] == ["pretrain", "run/recipe.yaml"]
     assert [command[0] for command in commands[1:-1]] == ["finetune"] * 5
-    assert commands[-1] == [
-        "robust", "run/finetune", "--noise", "keyboard,", "--data", "data", "--output", "run/robust_report",
-    ]  # fmt: skip
+    assert commands[-1] == ["robust", "run/finetune", "--tasks", "rte", "--noise", "keyboard,", "--data", "data"]
     assert list(json.loads((folder / SECONDS).read_text())) == ["pretrain", "finetune", "robust", "compress"]
 
 
@@ -157,13 +159,13 @@ def test_seeds_that_are_trained_together_are_one_command(done):
 
 def test_the_first_seeds_that_are_trained_together_search(cell):
     recipe = {**cell.tasks["cola"], "seeds_at_once": 2}
-    commands = run(dataclasses.replace(cell, tasks={"cola": recipe}, robust=()))
+    commands = run(dataclasses.replace(cell, tasks={"cola": recipe}, robust={}))
     assert [command[6] for command in commands[1:]] == ["0,1,", "2,"]
     assert [kept.record()["recipe"]["learning_rate"] for kept in kept_cells(Path("run", FINETUNED))] == [3e-5] * 3
 
 
 def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
-    commands = run(dataclasses.replace(cell, robust=()))
+    commands = run(dataclasses.replace(cell, robust={}))
     assert not any("--keep-models" in command for command in commands)
     assert {command[0] for command in commands} == {"pretrain", "finetune"}
 
@@ -173,13 +175,18 @@ def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
     [
         (666, r"fine-tuning on rte with seed 666 ended with 1:\n.*\n.*no such luck"),
         (667, r"(?s)fine-tuning on rte with seed 667 ended with 1:.*RuntimeError: out of memory"),
-        (668, r"a fine-tuning process died.*rte with seed 668"),
+        (668, r"a process died.*rte with seed 668"),
     ],
 )
 def test_a_part_that_fails_is_told_with_its_last_words(cell, seed, words):
     with pytest.raises(OSError, match=words):
         run(dataclasses.replace(cell, seeds=(seed,)))
     assert not Path("run", FINETUNED, "run.json").exists()
+
+
+def test_models_that_cannot_be_tried_are_told_with_their_task(cell):
+    with pytest.raises(OSError, match=r"(?s)trying the models of rte ended with 1:.*no such noise"):
+        run(dataclasses.replace(cell, robust={"rte": ["no_such_noise"]}))
 
 
 def test_a_command_that_fails_ends_the_cell(cell):
@@ -197,8 +204,9 @@ def test_a_wrong_file_is_told(tmp_path, capsys):
 
 def test_arguments_of_robust():
     plan = Plan(noises=["keyboard"], severities=(1, 3), seeds=[0], domains=["imdb", "hans", "yelp"], limit=7)
-    assert " ".join(robust_arguments(plan, ["sst2", "cola"])) == (
+    assert " ".join(robust_arguments(plan, "sst2")) == (
         "--noise keyboard, --severity 1,3 --seeds 0, --domains imdb,yelp, --examples 7"
     )
+    assert "--domains none" in " ".join(robust_arguments(plan, "cola"))
     nothing = Plan(noises=[], severities=(1,), seeds=[0, 1], domains=[])
-    assert " ".join(robust_arguments(nothing, ["sst2"])) == "--noise none --severity 1 --seeds 0,1, --domains none"
+    assert " ".join(robust_arguments(nothing, "sst2")) == "--noise none --severity 1 --seeds 0,1, --domains none"
