@@ -101,8 +101,11 @@ def pack_trials(run: Path) -> None:
             }
             for file in sorted(folder.glob("*.json"))
         }
-        with atomic_write(_packed_file(folder)) as packed:
+        file = _packed_file(folder)
+        trials = {**(_unpacked(file) if file.exists() else {}), **trials}  # an earlier packing may have been cut short
+        with atomic_write(file) as packed:
             packed.write(lzma.compress(json.dumps(trials, ensure_ascii=False).encode()))
+        _unpacked.cache_clear()
         shutil.rmtree(folder)
 
 

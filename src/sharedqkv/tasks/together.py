@@ -3,12 +3,12 @@
 Each parameter gets a first dimension K, the models, and `torch.func.vmap` runs the model's own code over it. Models do
 not see each other: each has its data order, its head and its clipping as if alone, and its losses but for rounding.
 Dropout is drawn for all at once, so that with it what a seed gives hangs on which seeds it was trained with. They share
-the longest padding, which matters to SQuAD's loss alone: it goes over the padding too.
+the longest padding, which matters to SQuAD's loss alone: it goes over the padding too. Attention weights are laid out
+whole, which is fine for short rows and much memory for long ones.
 """
 
 import sys
 import time
-import warnings
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, stack_module_state, vmap
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from tqdm.auto import tqdm
 from transformers import get_linear_schedule_with_warmup, set_seed
 
@@ -35,21 +36,38 @@ class Stack(nn.Module):
         self.names = list(parameters)
         self.parameters_K = nn.ParameterList(nn.Parameter(one, one.requires_grad) for one in parameters.values())
         self.code = [models[0].train()]  # in a list, so that its own parameters are not among these
+        self.padding = {
+            self.names.index(f"{name}.weight"): module.padding_idx
+            for name, module in models[0].named_modules()
+            if isinstance(module, nn.Embedding) and module.padding_idx is not None
+        }
 
     def forward(self, batch_K: Batch) -> Tensor:
         """Every model's loss on its own batch."""
         parameters = dict(zip(self.names, self.parameters_K, strict=True))
-        return vmap(self._loss, randomness="different")(parameters, self.own_buffers, batch_K)
+        # Inside of vmap nothing seems to need a gradient, so that other kernels keep nothing for the way back.
+        with sdpa_kernel(SDPBackend.MATH):
+            return vmap(self._loss, randomness="different")(parameters, self.own_buffers, batch_K)
 
     def _loss(self, parameters: dict[str, Tensor], buffers: dict[str, Tensor], batch: Batch) -> Tensor:
         # As the backends take it: Transformers would look into a mask of rows to see whether it hides anything.
         inputs = {**batch, "attention_mask": batch["attention_mask"][:, None, None, :]}
         return functional_call(self.code[0], (parameters, buffers), kwargs=inputs).loss
 
-    def clip(self, max_norm: float) -> None:
-        """Each model by the norm of its own gradients."""
+    def backward(self, losses_K: Tensor, max_norm: float) -> None:
+        """Gradients of each model, clipped by the norm of its own; 0 does not clip."""
+        losses_K.sum().backward()
+        for number, row in self.padding.items():
+            gradient = self.parameters_K[number].grad
+            if gradient is not None:
+                gradient[:, row] = 0  # in a table of all models' words torch knows the first one's padding only
+        if max_norm:
+            self._clip(max_norm)
+
+    def _clip(self, max_norm: float) -> None:
         gradients = [parameter.grad for parameter in self.parameters_K if parameter.grad is not None]
-        norms_PK = torch.stack([torch.linalg.vector_norm(gradient.flatten(1), dim=1) for gradient in gradients])
+        flat = [gradient.reshape(len(gradient), -1) for gradient in gradients]
+        norms_PK = torch.stack([torch.linalg.vector_norm(gradient, dim=1) for gradient in flat])
         scale_K = (max_norm / (torch.linalg.vector_norm(norms_PK, dim=0) + 1e-6)).clamp(max=1)
         for gradient in gradients:
             gradient.mul_(scale_K.view(-1, *[1] * (gradient.dim() - 1)))
@@ -122,18 +140,14 @@ def train_together(
         stack.zero_grad()
         with torch.autocast(device.type, torch.bfloat16, enabled=recipe.bf16):
             losses_K = stack(batch)
-        losses_K.sum().backward()
-        if recipe.max_grad_norm:
-            stack.clip(recipe.max_grad_norm)
+        stack.backward(losses_K, recipe.max_grad_norm)
         return losses_K.detach()
 
     graphed = GraphedPass(stack) if recipe.cuda_graphs and device.type == "cuda" else None
     summed_K = torch.zeros(len(models), device=device)
     began = time.monotonic()
     bar = tqdm(total=steps, desc=title, unit="step", dynamic_ncols=True, file=sys.stderr)
-    with deterministic(), float32_products(recipe), warnings.catch_warnings(), bar:
-        if device.type == "cpu":  # of its attention, which is run model by model there
-            warnings.filterwarnings("ignore", "There is a performance drop")
+    with deterministic(), float32_products(recipe), bar:
         for picked_KB in islice(_orders(features, recipe, seeds), steps):
             batch = rows.batch(picked_KB)
             summed_K += training_pass(batch) if graphed is None else graphed(training_pass, batch)
@@ -147,7 +161,7 @@ def train_together(
         "steps": steps,
         "train_seconds": round(seconds, 2),
         "inputs_per_second": round(len(models) * steps * recipe.batch_size / seconds, 3),
-        "seeds_at_once": len(models),
+        "together_with_seeds": list(seeds),
     }
     return [{**figures, "train_loss": loss} for loss in losses]
 

@@ -134,6 +134,16 @@ def test_packed_trials_are_read_as_before_but_for_scores(tmp_path):
     assert trial_record(tmp_path, "sst2", KEYBOARD, 0) == {"severities": [1, 5], "chance": 0}
 
 
+def test_packing_adds_to_what_is_packed(tmp_path):
+    for seed in (0, 1):  # as if the first packing had been cut short before it removed the last files
+        file = cell_file(tmp_path, "sst2", KEYBOARD, seed)
+        write_predictions(file, [{"id": seed, "prediction": 1}])
+        write_json(file.with_suffix(".json"), {"chance": seed})
+        pack_trials(tmp_path)
+    assert [trial_record(tmp_path, "sst2", KEYBOARD, seed) for seed in (0, 1)] == [{"chance": 0}, {"chance": 1}]
+    assert trial_predictions(tmp_path, "sst2", KEYBOARD, 0) == [{"id": 0, "prediction": 1}]
+
+
 def test_damaged_packed_trials_are_told(tmp_path):
     packed = cell_file(tmp_path, "sst2", KEYBOARD, 0).parent.with_name("3.json.xz")
     packed.parent.mkdir(parents=True)

@@ -23,7 +23,7 @@ RECIPE = FinetuneRecipe(
 )
 SEEDS = (0, 3, 5)
 HAS_GPU = torch.cuda.is_available()
-NEAR = {"atol": 2e-4, "rtol": 1e-3} if HAS_GPU else {"atol": 2e-6, "rtol": 1e-5}
+NEAR = {"atol": 2e-4, "rtol": 1e-3} if HAS_GPU else {"atol": 1e-5, "rtol": 1e-5}
 """A GPU takes other kernels for other shapes, and Adam makes much of a rounded gradient."""
 
 
@@ -60,13 +60,27 @@ def test_each_becomes_what_it_becomes_alone(folder, name):
     assert len(set(losses)) == 3, "seeds have heads and orders of their own"
 
 
-def test_each_becomes_what_it_becomes_alone_on_squad(folder):
-    """Its loss goes over the padding too, so that it takes windows that have none."""
-    examples = SQUAD["squad"].examples(make_questions(30), "")
+@pytest.mark.parametrize("padded", [False, True])
+def test_each_becomes_what_it_becomes_alone_on_squad(folder, padded):
+    """Its loss goes over the padding too, so that all rows must be padded alike here."""
+    examples = SQUAD["squad"].examples(make_questions(60), "")
     features = SQUAD["squad"].features(examples, load_tokenizer(str(folder)), RECIPE, training=True)
-    whole = [row for row in features.inputs if len(row["input_ids"]) == RECIPE.max_length]
-    assert len(whole) > 8
-    compare(folder, SQUAD["squad"], RECIPE, [dataclasses.replace(features, inputs=whole)] * 3)
+    by_length = {}
+    for row in features.inputs:
+        by_length.setdefault(len(row["input_ids"]), []).append(row)
+    alike = max((rows for length, rows in by_length.items() if bool(length % 8) == padded), key=len)
+    assert len(alike) > 4
+    compare(folder, SQUAD["squad"], RECIPE, [dataclasses.replace(features, inputs=alike)] * 3)
+
+
+def test_with_bf16_and_rows_of_any_length(folder):
+    recipe = dataclasses.replace(RECIPE, bf16=True, max_length=13)
+    task, tokenizer = GLUE["mnli"], load_tokenizer(str(folder))
+    features = task.features(task.examples(make_rows("mnli", 11), ""), tokenizer, recipe, training=True)
+    models = [build_model(task, folder, recipe, seed) for seed in SEEDS]
+    together = train_together(models, [features] * 3, recipe, SEEDS, 0, "together")
+    alone = [train(build_model(task, folder, recipe, seed), features, recipe, seed, 0, "alone") for seed in SEEDS]
+    assert [mine["train_loss"] for mine in together] == pytest.approx([one["train_loss"] for one in alone], rel=1e-3)
 
 
 @pytest.mark.parametrize("positions", ["rotary", "absolute"])
@@ -86,7 +100,7 @@ def test_clipping_one_leaves_the_others(folder):
     for parameter in stack.parameters_K:
         parameter.grad = torch.ones_like(parameter)
         parameter.grad[1] *= 1e-6
-    stack.clip(0.5)
+    stack._clip(0.5)
     norms = [sum(float(p.grad[k].square().sum()) for p in stack.parameters_K) ** 0.5 for k in (0, 1)]
     assert norms[0] == pytest.approx(0.5, rel=1e-4)
     assert all(torch.equal(p.grad[1], torch.full_like(p.grad[1], 1e-6)) for p in stack.parameters_K)
@@ -137,7 +151,7 @@ def run(folder, data, output, seeds=3, **settings):
 def test_a_run_with_seeds_together_scores_as_one_with_seeds_alone(folder, data, tmp_path):
     together = run(folder, data, tmp_path / "together", seeds_at_once=2)
     alone = run(folder, data, tmp_path / "alone")
-    assert [record["train"].get("seeds_at_once") for record in together.records] == [2, 2, None]
+    assert [record["train"].get("together_with_seeds") for record in together.records] == [[0, 1], [0, 1], None]
     for one, other in zip(together.records, alone.records, strict=True):
         assert one["splits"] == {
             name: {**split, "predictions_sha256": one["splits"][name]["predictions_sha256"]}
