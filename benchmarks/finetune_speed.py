@@ -16,6 +16,7 @@ from threading import BrokenBarrierError
 from typing import Any
 
 import torch
+from torch.profiler import ProfilerActivity, profile
 
 from sharedqkv import SharedQKVForSequenceClassification
 from sharedqkv.models.specs import config_from_spec
@@ -50,9 +51,14 @@ def main() -> int:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--processes", type=int, default=1, help="that train side by side")
     parser.add_argument("--settings", nargs="+", choices=SETTINGS, metavar="NAME", help=f"of {', '.join(SETTINGS)}")
+    parser.add_argument("--profile", action="store_true", help="say which kernels take the time, instead of timing")
     parser.add_argument("--output", type=Path, help="folder for the record")
     options = parser.parse_args()
     names = options.settings or (list(SETTINGS) if torch.cuda.is_available() else ["plain"])
+    if options.profile:
+        for name in names:
+            print(name, profiled(options, SETTINGS[name]), sep="\n", flush=True)
+        return 0
     inputs_per_second: dict[str, list[float]] = {}
     context, count = multiprocessing.get_context("spawn"), options.processes
     # They start once: that takes longer than a training.
@@ -101,6 +107,14 @@ def train_one(options: argparse.Namespace, settings: dict[str, Any], seed: int, 
         raise
     ready.wait()
     return train_all(features, f"seed {seed}")
+
+
+def profiled(options: argparse.Namespace, settings: dict[str, Any]) -> str:
+    kind = ProfilerActivity.CUDA if torch.cuda.is_available() else ProfilerActivity.CPU
+    with profile(activities=[kind]) as recorded:
+        train_one(options, settings, 0, multiprocessing.Barrier(1))
+    sort_by = "self_device_time_total" if kind is ProfilerActivity.CUDA else "self_cpu_time_total"
+    return recorded.key_averages().table(sort_by=sort_by, row_limit=40, max_name_column_width=90)
 
 
 def made_up(count: int, vocab_size: int) -> Features:
