@@ -172,16 +172,9 @@ class _Processes:
         output.mkdir(parents=True)
         recipe = output / "recipe.yaml"
         recipe.write_text(yaml.safe_dump(plain(part.recipe)), encoding="utf-8")
-        arguments = ["finetune", "--model", self.cell.output, "--tasks", part.task]
-        arguments += [
-            "--seeds",
-            "".join(f"{seed}," for seed in part.seeds),
-            "--recipe",
-            str(recipe),
-            "--output",
-            str(output),
-        ]
-        arguments += self.data
+        seeds = "".join(f"{seed}," for seed in part.seeds)
+        arguments = ["finetune", "--model", self.cell.output, "--tasks", part.task, "--seeds", seeds]
+        arguments += ["--recipe", str(recipe), "--output", str(output), *self.data]
         arguments += ["--keep-models"] if self.cell.robust else []
         self.running[self.pool.submit(_give, self.console, arguments, output / "log.txt")] = part
 
