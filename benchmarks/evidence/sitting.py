@@ -27,6 +27,7 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="folder for runs while they last")
     parser.add_argument("--seconds", type=float, help="time of this sitting")
     parser.add_argument("--side-by-side", type=int, default=1, help="cells at once on the device (default: 1)")
+    parser.add_argument("--expect", type=float, help="seconds of a whole run (default: what those before took)")
     parser.add_argument("--archive", type=Path, help="tar.xz of what came to the records, rewritten after every cell")
     parser.add_argument("--keep-models", action="store_true", help="leave the models in the work folder")
     options = parser.parse_args()
@@ -46,6 +47,7 @@ def main() -> int:
         options.archive,
         options.keep_models,
         options.task_data,
+        options.expect,
         say=lambda text: print(text, flush=True),
     )
     sitting.run()

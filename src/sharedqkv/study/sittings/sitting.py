@@ -68,6 +68,8 @@ class Sitting:
     keep_models: bool = False
     task_data: Path | None = None
     """Folder of the tasks, or None for the hub."""
+    expected: float | None = None
+    """Seconds of a whole run, where it is known better than from those before: they ran other code, or beside others."""
     say: Callable[[str], None] = print
     commands: Commands = Commands()
 
@@ -107,13 +109,18 @@ class Sitting:
         for cell in cells:
             if cell in self.failed or self.records.state(cell) == "done" or cell in [r.cell for r in self.running]:
                 continue
-            if expected_s(self.records, cell, self.side_by_side) > left_s:
+            if self._expected_s(cell) > left_s:
                 continue
             recipe = self.records.recipe(cell, self.corpus, self.work / self._name(cell))
             tasks = self.records.task_recipes(cell) if self.records.plan.goes_on_to_tasks(cell) else {}
             if recipe is not None and tasks is not None:
                 return cell, recipe, tasks
         return None
+
+    def _expected_s(self, cell: Cell) -> float:
+        if self.expected is not None and cell.stage != "search":
+            return self.expected
+        return expected_s(self.records, cell, self.side_by_side)
 
     def _start(self, cell: Cell, recipe: PretrainRecipe, tasks: dict[str, FinetuneRecipe]) -> None:
         output = Path(recipe.output)

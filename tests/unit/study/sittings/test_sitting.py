@@ -86,6 +86,15 @@ def test_what_does_not_fit_is_left_for_the_next_sitting(sitting, records):
     assert records.state(Cell("standard", "rotary")) == "pending"
 
 
+def test_what_is_known_better_than_from_before_can_be_told(sitting, records):
+    records.folder.mkdir()
+    records.note(cell="pretrain/standard-rotary/7", seconds=1000.0, side_by_side=1, exit_code=0)
+    made = sitting()
+    made.expected = 5.0
+    made.run()
+    assert made.said[-1] == "6 of 8 cells are done"
+
+
 def test_a_cell_that_takes_longer_than_expected_is_stopped(sitting, records, tmp_path):
     records.folder.mkdir()
     records.note(cell="search/standard-rotary/0.1", seconds=1.0, side_by_side=1, exit_code=0)
