@@ -69,7 +69,7 @@ class Sitting:
     task_data: Path | None = None
     """Folder of the tasks, or None for the hub."""
     expected: float | None = None
-    """Seconds of a whole run, where it is known better than from those before: they ran other code, or beside others."""
+    """Seconds of a whole run, where it is known better than from those before, of other code or beside others."""
     say: Callable[[str], None] = print
     commands: Commands = Commands()
 
