@@ -101,6 +101,8 @@ def pack_trials(run: Path) -> None:
             }
             for file in sorted(folder.glob("*.json"))
         }
+        if not trials:
+            continue  # unfinished ones
         file = _packed_file(folder)
         trials = {**(_unpacked(file) if file.exists() else {}), **trials}  # an earlier packing may have been cut short
         with atomic_write(file) as packed:

@@ -209,7 +209,7 @@ class _Grid:
             data = TaskData(self.task, self.recipe, folder, splits, self.tokenizer)
             recipe = self._search(data)
         except Exception as error:
-            outcome.broken |= {str(cell): _kept_error(cell, error) for cell in cells}
+            _tell(error, cells, outcome)
             return
         pending: list[Cell] = []
         records: dict[int, dict[str, Any]] = {}
@@ -240,19 +240,14 @@ class _Grid:
         try:
             trained = self._train(cells, data, recipe)
         except Exception as error:
-            self._tell(error, cells, outcome)
+            _tell(error, cells, outcome)
             return {}
         for cell, model, training in zip(cells, *trained, strict=True):
             try:
                 records[cell.seed] = self._answer(cell, model, training, data, recipe)
             except Exception as error:
-                self._tell(error, [cell], outcome)
+                _tell(error, [cell], outcome)
         return records
-
-    def _tell(self, error: Exception, cells: Sequence[Cell], outcome: Outcome) -> None:
-        outcome.broken |= {str(cell): _kept_error(cell, error) for cell in cells}
-        gc.collect()
-        torch.cuda.empty_cache()
 
     def _train(
         self, cells: Sequence[Cell], data: TaskData, recipe: FinetuneRecipe
@@ -273,7 +268,7 @@ class _Grid:
     def _answer(
         self, cell: Cell, model: Any, training: Mapping[str, Any], data: TaskData, recipe: FinetuneRecipe
     ) -> dict[str, Any]:
-        check_loss(training["train_loss"])
+        check_loss(training["train_loss"])  # of models that were trained together some may have diverged
         settings = self._settings(data, recipe, cell.seed)
         splits = {}
         for split, examples in data.splits.items():
@@ -338,6 +333,12 @@ def _tenth(examples: Sequence[Any]) -> tuple[list[Any], list[Any]]:
     order = np.random.default_rng(0).permutation(len(examples))
     cut = len(examples) // 10
     return [examples[index] for index in order[:cut]], [examples[index] for index in order[cut:]]
+
+
+def _tell(error: Exception, cells: Sequence[Cell], outcome: Outcome) -> None:
+    outcome.broken |= {str(cell): _kept_error(cell, error) for cell in cells}
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 def _kept_error(cell: Cell, error: Exception) -> str:

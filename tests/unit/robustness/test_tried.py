@@ -144,6 +144,13 @@ def test_packing_adds_to_what_is_packed(tmp_path):
     assert trial_predictions(tmp_path, "sst2", KEYBOARD, 0) == [{"id": 0, "prediction": 1}]
 
 
+def test_an_unfinished_trial_is_not_packed(tmp_path):
+    file = cell_file(tmp_path, "sst2", KEYBOARD, 0)
+    write_predictions(file, [{"id": 0, "prediction": 1}])
+    pack_trials(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [file]
+
+
 def test_damaged_packed_trials_are_told(tmp_path):
     packed = cell_file(tmp_path, "sst2", KEYBOARD, 0).parent.with_name("3.json.xz")
     packed.parent.mkdir(parents=True)

@@ -21,6 +21,7 @@ from sharedqkv.study.sittings.whole_cell import (
     GIVES_WAY,
     SECONDS,
     WholeCell,
+    last_words,
     plain,
     robust_arguments,
 )
@@ -166,8 +167,7 @@ class Sitting:
                 with suppress(ProcessLookupError):
                     os.killpg(ended.process.pid, signal.SIGKILL)  # children outlive a parent that was killed
                 self.failed.add(ended.cell)
-                log = (ended.output / "log.txt").read_text(encoding="utf-8", errors="replace")
-                self.say(f"{name}: failed after {seconds:.0f} s\n{log[-1500:]}")
+                self.say(f"{name}: failed after {seconds:.0f} s\n{last_words(ended.output / 'log.txt')}")
             else:
                 if self.records.plan.goes_on_to_tasks(ended.cell):
                     self.records.keep_tasks(ended.cell, ended.output)

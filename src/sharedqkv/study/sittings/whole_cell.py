@@ -145,7 +145,7 @@ class _Processes:
         while self.running:
             for future in wait(self.running, return_when=FIRST_COMPLETED).done:
                 part = self.running.pop(future)
-                self._end(part, self._code(future, [part, *self.running.values()]))
+                self._end(part, _code(future, [part, *self.running.values()]))
                 ended.append(part)
         self._put_together(ended)
 
@@ -157,8 +157,8 @@ class _Processes:
             command = ["robust", str(run), "--tasks", task, *arguments, *self.data]
             given[task] = self.pool.submit(_give, self.console, command, logs[task])
         for task, future in given.items():
-            if code := self._code(future, list(given)):
-                raise OSError(f"trying the models of {task} ended with {code}:\n{_last_words(logs[task])}")
+            if code := _code(future, list(given)):
+                raise OSError(f"trying the models of {task} ended with {code}:\n{last_words(logs[task])}")
 
     def _output(self, part: _Part) -> Path:
         return self.folder / f"{part.task}-{part.seeds[0]}"
@@ -178,16 +178,9 @@ class _Processes:
         arguments += ["--keep-models"] if self.cell.robust else []
         self.running[self.pool.submit(_give, self.console, arguments, output / "log.txt")] = part
 
-    def _code(self, future: "Future[int]", at_work: Sequence[Any]) -> int:
-        try:
-            return future.result()
-        except BrokenProcessPool:
-            told = "; ".join(map(str, at_work))
-            raise OSError(f"a process died, perhaps for want of memory; begun or waiting were {told}") from None
-
     def _end(self, part: _Part, code: int) -> None:
         if code:
-            raise OSError(f"fine-tuning on {part} ended with {code}:\n{_last_words(self._output(part) / 'log.txt')}")
+            raise OSError(f"fine-tuning on {part} ended with {code}:\n{last_words(self._output(part) / 'log.txt')}")
         if part.recipe.search:
             record = Cell(self._output(part), part.task, part.seeds[0]).record()
             assert record is not None
@@ -238,7 +231,16 @@ def _give(console: str, arguments: list[str], log: Path) -> int:
             return 1
 
 
-def _last_words(log: Path) -> str:
+def _code(future: "Future[int]", at_work: Sequence[Any]) -> int:
+    """What the command ended with."""
+    try:
+        return future.result()
+    except BrokenProcessPool:
+        told = "; ".join(map(str, at_work))
+        raise OSError(f"a process died, perhaps for want of memory; begun or waiting were {told}") from None
+
+
+def last_words(log: Path) -> str:
     return log.read_text(encoding="utf-8", errors="replace")[-1500:]
 
 
