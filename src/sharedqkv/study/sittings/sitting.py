@@ -36,8 +36,8 @@ TRAINING_FLOPS_PER_S = 300e12
 """First guess: what `medium` reaches there."""
 TASKS_S = 120.0
 """First guess, a generous one: five small tasks with five seeds, by CUDA graphs, noise and domains, there."""
-FINETUNINGS_AT_ONCE = 12
-"""Where there are as many cores: each keeps one busy."""
+FINETUNINGS_AT_ONCE = 8
+"""Where there are as many cores: each keeps one busy, and some GB of the device if it trains several seeds as one."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
 
 

@@ -4,6 +4,7 @@ Every stage is the command of its name. A small model leaves a GPU idle most of 
 so that tasks and seeds go side by side; fine-tunings have a folder each and are put together afterwards.
 """
 
+import gc
 import importlib
 import multiprocessing
 import os
@@ -138,8 +139,8 @@ class _Processes:
 
     def finetune(self) -> None:
         recipes = {task: schema.build(FinetuneRecipe, fields, task) for task, fields in self.cell.tasks.items()}
-        # Those with a search first: the other seeds of their tasks wait for it.
-        for task, recipe in sorted(recipes.items(), key=lambda pair: not pair[1].search):
+        # Those first whose other seeds wait for a search.
+        for task, recipe in sorted(recipes.items(), key=lambda pair: not self._waits_for_search(pair[1])):
             self._start_all(task, self.cell.seeds[: recipe.seeds_at_once] if recipe.search else self.cell.seeds, recipe)
         ended: list[_Part] = []
         while self.running:
@@ -159,6 +160,9 @@ class _Processes:
         for task, future in given.items():
             if code := _code(future, list(given)):
                 raise OSError(f"trying the models of {task} ended with {code}:\n{last_words(logs[task])}")
+
+    def _waits_for_search(self, recipe: FinetuneRecipe) -> bool:
+        return bool(recipe.search) and recipe.seeds_at_once < len(self.cell.seeds)
 
     def _output(self, part: _Part) -> Path:
         return self.folder / f"{part.task}-{part.seeds[0]}"
@@ -229,6 +233,16 @@ def _give(console: str, arguments: list[str], log: Path) -> int:
         except Exception:
             traceback.print_exc()
             return 1
+        finally:
+            _give_memory_back()
+
+
+def _give_memory_back() -> None:
+    """What torch would keep of the GPU for the next command of this process, while others want it."""
+    import torch
+
+    gc.collect()  # trainers and graphs end in cycles
+    torch.cuda.empty_cache()
 
 
 def _code(future: "Future[int]", at_work: Sequence[Any]) -> int:
