@@ -46,6 +46,11 @@ class RunScores:
     scores_R: np.ndarray
     draws_RD: np.ndarray
 
+    @property
+    def pretrainings(self) -> list[int]:
+        """Their seeds."""
+        return sorted({seed for seed, _ in self.seeds})
+
 
 def score_runs(
     models: Sequence[TaskRuns], metrics: Sequence[Metric], draws: int = 1000, seed: int = 0

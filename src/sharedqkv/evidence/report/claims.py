@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sharedqkv.accounting.savings import paper_claims
-from sharedqkv.evidence.comparison import Comparison
+from sharedqkv.evidence.comparison import PRETRAINING, Comparison
 from sharedqkv.evidence.report.document import Cell, Table, Verdict
-from sharedqkv.evidence.report.measures import Measures
-from sharedqkv.evidence.report.words import code, counted, difference, percent, points, several
+from sharedqkv.evidence.report.measures import Measures, unit_scores
+from sharedqkv.evidence.report.words import code, counted, difference, percent, points, several, signed
 from sharedqkv.evidence.robustness import Claim
+from sharedqkv.evidence.runs import RunScores
 
 _COUNTING_ERROR = 0.0002
 """Shares of parameters are quoted to a hundredth of a percent, cut off or rounded."""
@@ -114,11 +115,26 @@ def _scores(measures: Measures) -> Iterator[Finding]:
         ("narrow", None, "Not in the paper: better than `narrow`, plain attention with as many parameters"),
     ):
         shared, other = measures.study.entrant("shared"), measures.study.entrant(variant)
-        c = measures.quality.on_average.get((shared.name, other.name)) if shared and other else None
-        if c is None:
+        quality, averages = measures.quality, measures.quality.averages()
+        if shared is None or other is None or not {shared.name, other.name} <= averages.keys():
             yield Finding(text, "–", "not tested here", "No scores of both models in this study.")
+        elif (c := quality.on_average.get((shared.name, other.name))) is not None:
+            yield Finding(text, difference(c), judge(c, claimed), _design(c, list(quality.chance)))
         else:
-            yield Finding(text, difference(c), judge(c, claimed), _design(c, list(measures.quality.chance)))
+            yield _described(text, averages[shared.name], averages[other.name])
+
+
+def _described(claim: str, mine: RunScores, theirs: RunScores) -> Finding:
+    """Where there is no comparison."""
+    seeds, rivals_seeds = len(mine.pretrainings), len(theirs.pretrainings)
+    if min(seeds, rivals_seeds) > 1:
+        return Finding(claim, "–", "not tested here", "These two are not compared in this study.")
+    rests_on = (
+        f"{counted(seeds, PRETRAINING)} of {code(mine.model)} and {rivals_seeds} of {code(theirs.model)}: from a "
+        "single one the spread is unknown, so no interval and no test."
+    )
+    measured = f"{signed(points(unit_scores(mine).mean() - unit_scores(theirs).mean()))} points"
+    return Finding(claim, measured, "cannot be told", rests_on)
 
 
 def judge(c: Comparison, claimed: float | None = None) -> Verdict:

@@ -120,7 +120,7 @@ def _add_average(quality: Quality) -> None:
         parts = {task: quality.scores[task][model] for task in tasks if model in quality.scores[task]}
         common = sorted(set.intersection(*(set(scores.seeds) for scores in parts.values())))
         if len(parts) == len(tasks) and common:
-            kept = {task: _only(scores, common) for task, scores in parts.items()}
+            kept = {task: only(scores, common) for task, scores in parts.items()}
             averages[model] = combine_scores(kept, combine, name)
     quality.scores[name] = averages
 
@@ -135,7 +135,8 @@ def _averaging(tasks: Sequence[str]) -> tuple[str, list[str], Callable[[Mapping[
     return "average", list(tasks), lambda scores: sum(scores.values()) / len(scores)
 
 
-def _only(scores: RunScores, seeds: Sequence[tuple[int, int]]) -> RunScores:
+def only(scores: RunScores, seeds: Sequence[tuple[int, int]]) -> RunScores:
+    """The runs of these seeds."""
     rows = [scores.seeds.index(pair) for pair in seeds]
     return RunScores(
         scores.model, scores.task, scores.examples, tuple(seeds), scores.scores_R[rows], scores.draws_RD[rows]
@@ -149,7 +150,7 @@ def _compare(quality: Quality, wanted: Sequence[tuple[str, Pair]]) -> dict[tuple
         scores = quality.scores.get(task, {})
         if model in scores and other in scores:
             try:
-                paired = False if len({seed for seed, _ in scores[model].seeds}) > 1 else None
+                paired = False if len(scores[model].pretrainings) > 1 else None
                 made[task, (model, other)] = compare_scores(scores[model], scores[other], paired)
             except ValueError as error:  # one seed against several
                 quality.problems[f"{model} against {other}"] = str(error)
@@ -158,10 +159,9 @@ def _compare(quality: Quality, wanted: Sequence[tuple[str, Pair]]) -> dict[tuple
 
 def unit_scores(scores: RunScores) -> np.ndarray:
     """A score for each pre-training seed, or for each run where there is but one such seed: what ± is about."""
-    seeds = sorted({seed for seed, _ in scores.seeds})
-    if len(seeds) == 1:
+    if len(scores.pretrainings) == 1:
         return scores.scores_R
-    return np.array([scores.scores_R[[s == seed for s, _ in scores.seeds]].mean() for seed in seeds])
+    return np.array([scores.scores_R[[s == seed for s, _ in scores.seeds]].mean() for seed in scores.pretrainings])
 
 
 def compare_losses(study: Study) -> dict[Pair, Comparison]:

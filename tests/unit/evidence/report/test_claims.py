@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from sharedqkv.evidence.report.claims import claims_table, findings, judge, together
-from sharedqkv.evidence.report.measures import Saving
+from sharedqkv.evidence.report.measures import Saving, only
 
 
 def finding_on(measures, start):
@@ -37,6 +37,18 @@ def test_a_decline_on_questions_is_what_the_paper_says(measures):
 def test_variants_that_are_not_there_are_not_tested(measures):
     assert finding_on(measures, "GLUE: 5.81 points over `symmetric`").verdict == "not tested here"
     assert finding_on(measures, "GLUE: 1.06 points over `pairwise`").verdict == "not tested here"
+
+
+def test_one_seed_against_several_is_told_without_a_verdict(measures):
+    averages = dict(measures.quality.averages())
+    several, first = averages["narrow"], averages["narrow"].seeds[0]
+    averages["narrow"] = only(several, [first])
+    scores = {**measures.quality.scores, measures.quality.average: averages}
+    quality = dataclasses.replace(measures.quality, scores=scores, on_average={})
+    finding = finding_on(dataclasses.replace(measures, quality=quality), "Not in the paper")
+    lower = 100 * (averages["shared"].scores_R.mean() - several.scores_R[0])
+    assert (finding.verdict, finding.measured) == ("cannot be told", f"−{-lower:.1f} points")
+    assert finding.rests_on.startswith("5 pre-training seeds of `shared` and 1 of `narrow`")
 
 
 @pytest.mark.parametrize(
