@@ -46,7 +46,7 @@ class Commands:
     """Of a cell that is only pre-trained, and of one that goes on to the tasks; a file follows each."""
 
     pretrain: tuple[str, ...] = (sys.executable, "-m", CONSOLE, "pretrain")
-    whole_cell: tuple[str, ...] = (sys.executable, "-m", "sharedqkv.study.sittings.whole_cell")
+    whole_cell: tuple[str, ...] = (sys.executable, "-m", "sharedqkv.study.sittings.run_whole_cell")
 
 
 @dataclass

@@ -10,7 +10,8 @@ import pytest
 from sharedqkv.robustness.conditions import Condition
 from sharedqkv.robustness.grid import Plan
 from sharedqkv.robustness.tried import trial_predictions
-from sharedqkv.study.sittings.whole_cell import FINETUNED, SECONDS, WholeCell, main, robust_arguments, run_whole_cell
+from sharedqkv.study.sittings.run_whole_cell import main, run_whole_cell
+from sharedqkv.study.sittings.whole_cell import FINETUNED, SECONDS, WholeCell, robust_arguments
 from sharedqkv.tasks.cells import kept_cells, read_predictions
 from sharedqkv.tasks.recipe import FinetuneRecipe
 
@@ -162,6 +163,13 @@ def test_the_first_seeds_that_are_trained_together_search(cell):
     commands = run(dataclasses.replace(cell, tasks={"cola": recipe}, robust={}))
     assert [command[6] for command in commands[1:]] == ["0,1,", "2,"]
     assert [kept.record()["recipe"]["learning_rate"] for kept in kept_cells(Path("run", FINETUNED))] == [3e-5] * 3
+
+
+@pytest.mark.parametrize(("at_once", "first"), [(2, "cola"), (3, "rte")])
+def test_only_a_search_that_others_wait_for_comes_first(cell, at_once, first):
+    cola = {**cell.tasks["cola"], "seeds_at_once": at_once}
+    tasks = {"rte": {**cell.tasks["rte"], "seeds_at_once": 3}, "cola": cola}
+    assert run(dataclasses.replace(cell, tasks=tasks, robust={}))[1][4] == first
 
 
 def test_models_are_kept_only_for_a_stage_that_needs_them(cell):
