@@ -1,9 +1,11 @@
 """Rotary positions, and the plain form of scales and rotation for backends that know of neither."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
-from sharedqkv.attention.base import Projected
+from sharedqkv.attention.base import Projected, kernels_know
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin, each B1LK; B may be 1."""
@@ -43,6 +45,58 @@ def rotate(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
     return states_BHLK * cos + turned * torch.cat((-first, second), dim=-1)
 
 
+@torch.library.custom_op("sharedqkv::rotate", mutates_args=())
+def rotate_in_one_pass(states_BHLK: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    """As `rotate`, where `kernels_know` the states; `back` turns the other way, as gradients are."""
+    from sharedqkv.kernels import rotation_kernels
+
+    return rotation_kernels.rotate(states_BHLK, cos, sin, back)
+
+
+@rotate_in_one_pass.register_fake
+def _(states_BHLK: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
+    batch, heads, length, size = states_BHLK.shape
+    return states_BHLK.new_empty(batch, length, heads, size).transpose(1, 2)
+
+
+@rotate_in_one_pass.register_vmap
+def _(info: Any, in_dims: Any, states: Tensor, cos: Tensor, sin: Tensor, back: bool) -> tuple[Tensor, int]:
+    """The models M of a stack are one batch."""
+
+    def stacked(tensor: Tensor, dim: int | None) -> Tensor:
+        return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+    states_MBHLK = stacked(states, in_dims[0])
+    if len(cos) > 1 or in_dims[1] is not None:
+        batch = states_MBHLK.shape[1]
+        cos, sin = (
+            stacked(angles, dim).expand(-1, batch, -1, -1, -1).flatten(0, 1)
+            for angles, dim in zip((cos, sin), in_dims[1:3], strict=True)
+        )
+    rotated = rotate_in_one_pass(states_MBHLK.flatten(0, 1), cos, sin, back)
+    return rotated.unflatten(0, states_MBHLK.shape[:2]), 0
+
+
+def _keep_angles(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+    _, cos, sin, ctx.back = inputs
+    ctx.save_for_backward(cos, sin)
+
+
+def _rotate_back(ctx: Any, grad_BHLK: Tensor) -> tuple[Tensor, None, None, None]:
+    return rotate_in_one_pass(grad_BHLK, *ctx.saved_tensors, not ctx.back), None, None, None
+
+
+rotate_in_one_pass.register_autograd(_rotate_back, setup_context=_keep_angles)
+
+
+def _rotate_alone(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
+    """For states that nothing else is done to: a compiler would rotate their gradients where it lays those of queries,
+    keys and values side by side, and spend most of the time on finding out where it is."""
+    if kernels_know(states_BHLK):
+        return rotate_in_one_pass(states_BHLK, *rotation, False)
+    return rotate(states_BHLK, rotation)
+
+
 def plain_queries_keys_values(projected: Projected, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
     """q, k, v with the query and key scales and the rotation applied; the output scale is left to the caller.
 
@@ -60,5 +114,7 @@ def plain_queries_keys_values(projected: Projected, rotation: Rotation | None) -
     if key_scale_HK is not None:
         k_BGLK = k_BGLK * key_scale_HK.unsqueeze(1).to(k_BGLK.dtype)
     if rotation is not None:
-        q_BHLK, k_BGLK = rotate(q_BHLK, rotation), rotate(k_BGLK, rotation)
+        one_tensor = k_BGLK is q_BHLK
+        q_BHLK = (_rotate_alone if query_scale_HK is None else rotate)(q_BHLK, rotation)
+        k_BGLK = q_BHLK if one_tensor else (_rotate_alone if key_scale_HK is None else rotate)(k_BGLK, rotation)
     return q_BHLK, k_BGLK, v_BGLK

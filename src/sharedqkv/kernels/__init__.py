@@ -1,8 +1,8 @@
 """Kernels for GPUs: fused attention for keys and values that are one tensor, reached as the attention backend `fused`,
-and bias with GELU."""
+and passes over memory that a compiler makes worse: bias with GELU, the rotation of positions."""
 
 from sharedqkv.kernels.backend import FUSED, fused_attention
-from sharedqkv.kernels.gelu import bias_gelu, bias_gelu_applies
+from sharedqkv.kernels.gelu import bias_gelu
 from sharedqkv.kernels.op import shared_kv_attention
 from sharedqkv.kernels.segments import Segments, segments_of
 
@@ -10,7 +10,6 @@ __all__ = [
     "FUSED",
     "Segments",
     "bias_gelu",
-    "bias_gelu_applies",
     "fused_attention",
     "segments_of",
     "shared_kv_attention",

@@ -5,21 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharedqkv.kernels.op import TRITON_INSTALLED
-
-HALF = (torch.bfloat16, torch.float16)
-
-
-def bias_gelu_applies(states: Tensor) -> bool:
-    """Whether `bias_gelu` knows what a projection of these states gives."""
-    return TRITON_INSTALLED and states.is_cuda and states.dtype in HALF and _gpu_is_new_enough()
-
-
-# Asked once while compiling: a compiled graph could not ask.
-@torch.compiler.assume_constant_result
-def _gpu_is_new_enough() -> bool:
-    return torch.cuda.get_device_capability() >= (8, 0)
-
 
 @torch.library.custom_op("sharedqkv::bias_gelu", mutates_args=())
 def bias_gelu(x: Tensor, bias: Tensor) -> Tensor:

@@ -9,9 +9,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sharedqkv.attention.base import is_plain_linear
+from sharedqkv.attention.base import is_plain_linear, kernels_know
 from sharedqkv.attention.rotary import Rotation, plain_queries_keys_values
-from sharedqkv.kernels import FUSED, bias_gelu, bias_gelu_applies
+from sharedqkv.kernels import FUSED, bias_gelu
 from sharedqkv.models.configuration import SharedQKVConfig
 
 
@@ -171,7 +171,7 @@ class SharedQKVIntermediate(nn.Module):
 
     def forward(self, hidden_BLD: Tensor) -> Tensor:
         watched = self.activation._forward_hooks or self.activation._backward_hooks
-        if self.is_gelu and not watched and is_plain_linear(self.dense) and bias_gelu_applies(hidden_BLD):
+        if self.is_gelu and not watched and is_plain_linear(self.dense) and kernels_know(hidden_BLD):
             return bias_gelu(nn.functional.linear(hidden_BLD, self.dense.weight), self.dense.bias)
         return self.activation(self.dense(hidden_BLD))
 

@@ -7,7 +7,7 @@ from kernel_helpers import DEVICE, needs_kernels
 from torch import nn
 from torch.nn.functional import gelu
 
-from sharedqkv.kernels import bias_gelu, bias_gelu_applies
+from sharedqkv.kernels import bias_gelu
 from sharedqkv.models import encoder
 
 pytestmark = needs_kernels
@@ -59,14 +59,9 @@ def test_the_operator_keeps_torchs_rules():
     torch.library.opcheck(bias_gelu, arguments)
 
 
-def test_only_half_precision_on_a_gpu():
-    assert not bias_gelu_applies(torch.zeros(1, dtype=torch.float16))
-    assert not bias_gelu_applies(torch.zeros(1, device=DEVICE))
-
-
 def test_the_encoder_uses_it_for_gelu_and_plain_layers_only(monkeypatch):
     calls = []
-    monkeypatch.setattr(encoder, "bias_gelu_applies", lambda states: True)
+    monkeypatch.setattr(encoder, "kernels_know", lambda states: True)
     monkeypatch.setattr(encoder, "bias_gelu", lambda x, bias: calls.append(x) or by_torch(x, bias))
     states = torch.randn(2, 3, 32)
     plain = encoder.SharedQKVIntermediate(tiny_config())
