@@ -26,7 +26,7 @@ from sharedqkv.tasks.cells import write_json
 from sharedqkv.training.run_folder import environment, now
 
 ONE_PASS, BY_COMPILER = "one pass", "compiler"
-WAYS: dict[str, Callable[..., bool]] = {ONE_PASS: kernels_know, BY_COMPILER: lambda states: False}
+WAYS: dict[str, Callable[..., bool]] = {ONE_PASS: kernels_know, BY_COMPILER: lambda *_: False}
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 

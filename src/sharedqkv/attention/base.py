@@ -3,6 +3,7 @@
 Shape suffixes: B batch, L length, D model width, H heads, G key/value heads, K head size.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar, TypeGuard
@@ -58,9 +59,9 @@ def one_product_is_faster(hidden_BLD: Tensor) -> bool:
     return hidden_BLD.is_cuda
 
 
-def kernels_know(states: Tensor) -> bool:
-    """Whether our kernels beside attention take these: half precision on an NVIDIA GPU that is not too old."""
-    return TRITON_INSTALLED and states.is_cuda and states.dtype in HALF and _gpu_is_new_enough()
+def kernels_know(states: Tensor, dtypes: Collection[torch.dtype] = HALF) -> bool:
+    """Whether kernels for these dtypes take them: an NVIDIA GPU is needed that is not too old."""
+    return TRITON_INSTALLED and states.is_cuda and states.dtype in dtypes and _gpu_is_new_enough()
 
 
 # Asked once while compiling: a compiled graph could not ask.

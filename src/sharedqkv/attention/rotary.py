@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sharedqkv.attention.base import Projected, kernels_know
+from sharedqkv.attention.base import HALF, Projected, kernels_know
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin, each B1LK; B may be 1."""
@@ -47,7 +47,7 @@ def rotate(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
 
 @torch.library.custom_op("sharedqkv::rotate", mutates_args=())
 def rotate_in_one_pass(states_BHLK: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    """As `rotate`, where `kernels_know` the states; `back` turns the other way, as gradients are."""
+    """As `rotate`, on a GPU; `back` turns the other way, as gradients are."""
     from sharedqkv.kernels import rotation_kernels
 
     return rotation_kernels.rotate(states_BHLK, cos, sin, back)
@@ -90,9 +90,9 @@ rotate_in_one_pass.register_autograd(_rotate_back, setup_context=_keep_angles)
 
 
 def _rotate_alone(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
-    """For states that nothing else is done to: a compiler would rotate their gradients where it lays those of queries,
-    keys and values side by side, and spend most of the time on finding out where it is."""
-    if kernels_know(states_BHLK):
+    """For states that nothing else is done to. Without a compiler it would be nine passes, and a compiler would rotate
+    gradients where it lays those of queries, keys and values side by side, and spend its time on where it is."""
+    if kernels_know(states_BHLK, (*HALF, torch.float32)):
         return rotate_in_one_pass(states_BHLK, *rotation, False)
     return rotate(states_BHLK, rotation)
 

@@ -66,11 +66,9 @@ class Stack(nn.Module):
 
     def _clip(self, max_norm: float) -> None:
         gradients = [parameter.grad for parameter in self.parameters_K if parameter.grad is not None]
-        flat = [gradient.reshape(len(gradient), -1) for gradient in gradients]
-        norms_PK = torch.stack([torch.linalg.vector_norm(gradient, dim=1) for gradient in flat])
-        scale_K = (max_norm / (torch.linalg.vector_norm(norms_PK, dim=0) + 1e-6)).clamp(max=1)
-        for gradient in gradients:
-            gradient.mul_(scale_K.view(-1, *[1] * (gradient.dim() - 1)))
+        for own in zip(*(gradient.unbind() for gradient in gradients), strict=True):  # a model's, in a few kernels
+            scale = max_norm / (torch.nn.utils.get_total_norm(own) + 1e-6)
+            torch._foreach_mul_(own, scale.clamp(max=1))
 
     @torch.no_grad()
     def hand_back(self, models: Sequence[Any]) -> None:

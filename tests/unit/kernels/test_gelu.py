@@ -61,7 +61,7 @@ def test_the_operator_keeps_torchs_rules():
 
 def test_the_encoder_uses_it_for_gelu_and_plain_layers_only(monkeypatch):
     calls = []
-    monkeypatch.setattr(encoder, "kernels_know", lambda states: True)
+    monkeypatch.setattr(encoder, "kernels_know", lambda *_: True)
     monkeypatch.setattr(encoder, "bias_gelu", lambda x, bias: calls.append(x) or by_torch(x, bias))
     states = torch.randn(2, 3, 32)
     plain = encoder.SharedQKVIntermediate(tiny_config())

@@ -33,7 +33,7 @@ def value_and_gradient(function, states, rotation, grad):
 # Heads and sizes that are no powers of two, tokens that fill no program, one head as `grouped` has it.
 @pytest.mark.parametrize(("heads", "length", "size"), [(2, 5, 8), (7, 3, 12), (1, 70, 64), (8, 33, 32)])
 @pytest.mark.parametrize("own_positions", [True, False])
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
 def test_error_within_twice_that_of_the_plain_form(heads, length, size, own_positions, dtype):
     torch.manual_seed(0)
     packed = torch.randn(2, length, 3 * heads * size, device=DEVICE).to(dtype)  # as one product of q, k and v leaves it
@@ -80,16 +80,17 @@ def test_a_stack_of_models_turns_as_each_alone(own_positions, states_dim, angles
     assert torch.equal(found, expected)
 
 
-def test_only_half_precision_on_a_gpu():
+def test_only_what_a_kernel_knows_on_a_gpu():
     assert not kernels_know(torch.zeros(1, dtype=torch.float16))
     assert not kernels_know(torch.zeros(1, device=DEVICE))
+    assert kernels_know(torch.zeros(1, device=DEVICE), (torch.float32,)) == (DEVICE == "cuda")
 
 
 @pytest.fixture
 def passes(monkeypatch):
     """Shapes of what was turned in one pass."""
     taken = []
-    monkeypatch.setattr(rotary, "kernels_know", lambda states: True)
+    monkeypatch.setattr(rotary, "kernels_know", lambda *_: True)
     monkeypatch.setattr(rotary, "rotate_in_one_pass", lambda x, *rest: taken.append(x.shape[1]) or rotate(x, rest[:2]))
     return taken
 
@@ -117,7 +118,7 @@ def test_a_compiled_model_gives_what_it_gives_without(name, monkeypatch):
     input_ids, weights = torch.randint(5, 40, (2, 12), device=DEVICE), torch.randn(2, 12, 32, device=DEVICE)
 
     def outputs(in_one_pass):
-        monkeypatch.setattr(rotary, "kernels_know", lambda states: in_one_pass)
+        monkeypatch.setattr(rotary, "kernels_know", lambda *_: in_one_pass)
         torch.compiler.reset()
         model.zero_grad()
         with torch.autocast(DEVICE, torch.bfloat16):
