@@ -9,6 +9,7 @@ import argparse
 import io
 import json
 import lzma
+import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,10 +26,12 @@ def main() -> None:
     parser.add_argument("data", type=Path)
     parser.add_argument("output", type=Path)
     parser.add_argument("--tasks", required=True)
+    parser.add_argument("--no-domains", action="store_true", help="for studies that try no other domains")
     options = parser.parse_args()
+    files = dict(files_of(options.data, parse_tasks(options.tasks), with_domains=not options.no_domains))
     options.output.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(options.output, "w:xz", preset=9 | lzma.PRESET_EXTREME) as tar:
-        for name, rows in sorted(files_of(options.data, parse_tasks(options.tasks)), key=lambda item: item[0]):
+        for name, rows in sorted(files.items()):
             content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode()
             entry = tarfile.TarInfo(name)
             entry.size = len(content)
@@ -37,8 +40,8 @@ def main() -> None:
     print(f"{options.output}: {options.output.stat().st_size / 2**20:.1f} MiB")
 
 
-def files_of(data: Path, tasks: list[str]) -> Iterator[tuple[str, list[Row]]]:
-    domains = {domain.name: domain for task in tasks for domain in domains_for(task)}
+def files_of(data: Path, tasks: list[str], with_domains: bool) -> Iterator[tuple[str, list[Row]]]:
+    domains = {domain.name: domain for task in tasks for domain in domains_for(task)} if with_domains else {}
     for task in map(get_task, tasks):
         for split in (task.train, *task.validation):
             yield f"{split.config}/{split.name}.jsonl", load_rows(data, split)[0]
@@ -49,4 +52,7 @@ def files_of(data: Path, tasks: list[str]) -> Iterator[tuple[str, list[Row]]]:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (ValueError, OSError) as error:
+        sys.exit(f"error: {error}")
