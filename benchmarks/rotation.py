@@ -20,8 +20,7 @@ from sharedqkv.accounting.bench.entrants import Entrant, choose_entrants
 from sharedqkv.accounting.bench.equivalence import agreement, require
 from sharedqkv.accounting.bench.passes import Batch, TrainStep, seconds_of
 from sharedqkv.accounting.bench.settings import Settings
-from sharedqkv.attention import rotary
-from sharedqkv.attention.base import kernels_know
+from sharedqkv.kernels import kernels_know, rotation
 from sharedqkv.tasks.cells import write_json
 from sharedqkv.training.run_folder import environment, now
 
@@ -32,7 +31,7 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
 def way_taken(way: str) -> Any:
     """Compiled code asks which it is, and is kept for both."""
-    return patch.object(rotary, "kernels_know", WAYS[way])
+    return patch.object(rotation, "kernels_know", WAYS[way])
 
 
 def main() -> int:

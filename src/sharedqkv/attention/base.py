@@ -3,16 +3,11 @@
 Shape suffixes: B batch, L length, D model width, H heads, G key/value heads, K head size.
 """
 
-from collections.abc import Collection
 from dataclasses import dataclass
-from importlib.util import find_spec
 from typing import Any, ClassVar, TypeGuard
 
 import torch
 from torch import Tensor, nn
-
-TRITON_INSTALLED = find_spec("triton") is not None
-HALF = (torch.bfloat16, torch.float16)
 
 
 @dataclass(frozen=True)
@@ -57,17 +52,6 @@ def is_plain_linear(layer: nn.Module) -> TypeGuard[nn.Linear]:
 def one_product_is_faster(hidden_BLD: Tensor) -> bool:
     """Than one for each layer: on a GPU it reads the states once. On a CPU products apart give BERT's very bits."""
     return hidden_BLD.is_cuda
-
-
-def kernels_know(states: Tensor, dtypes: Collection[torch.dtype] = HALF) -> bool:
-    """Whether kernels for these dtypes take them: an NVIDIA GPU is needed that is not too old."""
-    return TRITON_INSTALLED and states.is_cuda and states.dtype in dtypes and _gpu_is_new_enough()
-
-
-# Asked once while compiling: a compiled graph could not ask.
-@torch.compiler.assume_constant_result
-def _gpu_is_new_enough() -> bool:
-    return torch.cuda.get_device_capability() >= (8, 0)
 
 
 @dataclass(frozen=True)

@@ -1,14 +1,15 @@
 """Rotary positions, and the plain form of scales and rotation for backends that know of neither."""
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from sharedqkv.attention.base import HALF, Projected, kernels_know
+from sharedqkv.attention.base import Projected
 
 Rotation = tuple[Tensor, Tensor]
 """cos and sin, each B1LK; B may be 1."""
+Rotate = Callable[[Tensor, Rotation], Tensor]
 
 
 def rotation_for(positions_BL: Tensor, head_size: int, base: float, dtype: torch.dtype) -> Rotation:
@@ -45,76 +46,29 @@ def rotate(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
     return states_BHLK * cos + turned * torch.cat((-first, second), dim=-1)
 
 
-@torch.library.custom_op("sharedqkv::rotate", mutates_args=())
-def rotate_in_one_pass(states_BHLK: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    """As `rotate`, on a GPU; `back` turns the other way, as gradients are."""
-    from sharedqkv.kernels import rotation_kernels
-
-    return rotation_kernels.rotate(states_BHLK, cos, sin, back)
-
-
-@rotate_in_one_pass.register_fake
-def _(states_BHLK: Tensor, cos: Tensor, sin: Tensor, back: bool) -> Tensor:
-    batch, heads, length, size = states_BHLK.shape
-    return states_BHLK.new_empty(batch, length, heads, size).transpose(1, 2)
-
-
-@rotate_in_one_pass.register_vmap
-def _(info: Any, in_dims: Any, states: Tensor, cos: Tensor, sin: Tensor, back: bool) -> tuple[Tensor, int]:
-    """The models M of a stack are one batch."""
-
-    def stacked(tensor: Tensor, dim: int | None) -> Tensor:
-        return tensor.expand(info.batch_size, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
-
-    states_MBHLK = stacked(states, in_dims[0])
-    if len(cos) > 1 or in_dims[1] is not None:
-        batch = states_MBHLK.shape[1]
-        cos, sin = (
-            stacked(angles, dim).expand(-1, batch, -1, -1, -1).flatten(0, 1)
-            for angles, dim in zip((cos, sin), in_dims[1:3], strict=True)
-        )
-    rotated = rotate_in_one_pass(states_MBHLK.flatten(0, 1), cos, sin, back)
-    return rotated.unflatten(0, states_MBHLK.shape[:2]), 0
-
-
-def _keep_angles(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-    _, cos, sin, ctx.back = inputs
-    ctx.save_for_backward(cos, sin)
-
-
-def _rotate_back(ctx: Any, grad_BHLK: Tensor) -> tuple[Tensor, None, None, None]:
-    return rotate_in_one_pass(grad_BHLK, *ctx.saved_tensors, not ctx.back), None, None, None
-
-
-rotate_in_one_pass.register_autograd(_rotate_back, setup_context=_keep_angles)
-
-
-def _rotate_alone(states_BHLK: Tensor, rotation: Rotation) -> Tensor:
-    """For states that nothing else is done to. Without a compiler it would be nine passes, and a compiler would rotate
-    gradients where it lays those of queries, keys and values side by side, and spend its time on where it is."""
-    if kernels_know(states_BHLK, (*HALF, torch.float32)):
-        return rotate_in_one_pass(states_BHLK, *rotation, False)
-    return rotate(states_BHLK, rotation)
-
-
-def plain_queries_keys_values(projected: Projected, rotation: Rotation | None) -> tuple[Tensor, Tensor, Tensor]:
+def plain_queries_keys_values(
+    projected: Projected, rotation: Rotation | None, rotate_alone: Rotate = rotate
+) -> tuple[Tensor, Tensor, Tensor]:
     """q, k, v with the query and key scales and the rotation applied; the output scale is left to the caller.
 
     Without a rotation both diagonals go onto q, so that keys and values stay one tensor where they were one.
-    A rotation does not commute with them, so each goes onto its own side.
+    A rotation does not commute with them, so each goes onto its own side; `rotate_alone` turns what has no scale.
     """
     q_BHLK, k_BGLK, v_BGLK = projected.q_BHLK, projected.k_BGLK, projected.v_BGLK
     query_scale_HK, key_scale_HK = projected.query_scale_HK, projected.key_scale_HK
-    if rotation is None and key_scale_HK is not None:
-        query_scale_HK = key_scale_HK if query_scale_HK is None else query_scale_HK * key_scale_HK
-        key_scale_HK = None
-    if query_scale_HK is not None:
-        # Under autocast the parameters are wider than the states; a promoted product would double the traffic.
-        q_BHLK = q_BHLK * query_scale_HK.unsqueeze(1).to(q_BHLK.dtype)
-    if key_scale_HK is not None:
-        k_BGLK = k_BGLK * key_scale_HK.unsqueeze(1).to(k_BGLK.dtype)
-    if rotation is not None:
-        one_tensor = k_BGLK is q_BHLK
-        q_BHLK = (_rotate_alone if query_scale_HK is None else rotate)(q_BHLK, rotation)
-        k_BGLK = q_BHLK if one_tensor else (_rotate_alone if key_scale_HK is None else rotate)(k_BGLK, rotation)
-    return q_BHLK, k_BGLK, v_BGLK
+    if rotation is None:
+        if key_scale_HK is not None:
+            query_scale_HK = key_scale_HK if query_scale_HK is None else query_scale_HK * key_scale_HK
+        return _scaled(q_BHLK, query_scale_HK), k_BGLK, v_BGLK
+
+    def turned(states: Tensor, scale_HK: Tensor | None) -> Tensor:
+        return rotate_alone(states, rotation) if scale_HK is None else rotate(_scaled(states, scale_HK), rotation)
+
+    one_tensor = k_BGLK is q_BHLK and query_scale_HK is None and key_scale_HK is None
+    q_BHLK = turned(q_BHLK, query_scale_HK)
+    return q_BHLK, q_BHLK if one_tensor else turned(k_BGLK, key_scale_HK), v_BGLK
+
+
+def _scaled(states_BHLK: Tensor, scale_HK: Tensor | None) -> Tensor:
+    # Under autocast the parameters are wider than the states; a promoted product would double the traffic.
+    return states_BHLK if scale_HK is None else states_BHLK * scale_HK.unsqueeze(1).to(states_BHLK.dtype)

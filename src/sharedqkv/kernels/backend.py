@@ -15,6 +15,7 @@ from transformers.masking_utils import sdpa_mask
 from sharedqkv.attention.base import Projected
 from sharedqkv.attention.rotary import Rotation, plain_queries_keys_values
 from sharedqkv.kernels.op import INTERPRETED, shared_kv_attention, unsupported
+from sharedqkv.kernels.rotation import rotate_alone
 from sharedqkv.kernels.segments import Segments
 
 log = logging.getLogger(__name__)
@@ -95,7 +96,7 @@ def _by_sdpa(
     causal: bool,
     **kwargs: Any,
 ) -> Tensor:
-    q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation)
+    q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation, rotate_alone)
     if isinstance(attention_mask, Segments):
         attention_mask = attention_mask.visible()
         if causal:

@@ -1,17 +1,18 @@
 """Fused attention for keys and values that are one tensor, as a function and as operators `torch.compile` knows."""
 
 import os
+from importlib.util import find_spec
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sharedqkv.attention.base import TRITON_INSTALLED
 from sharedqkv.attention.rotary import Rotation
 from sharedqkv.kernels.segments import Segments
 
 HEAD_SIZES = (32, 64, 128)
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+TRITON_INSTALLED = find_spec("triton") is not None
 # Triton reads it once, when imported.
 INTERPRETED = os.environ.get("TRITON_INTERPRET", "0").lower() in ("1", "true", "on", "yes", "y")
 

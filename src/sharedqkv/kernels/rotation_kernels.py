@@ -22,7 +22,7 @@ def rotate_kernel(
     inside = (token < tokens) & (column < HEADS * HALF)
     row, place = token // length, token % length
     angle = row * angles_batch_stride + place * 2 * HALF + pair
-    # Rounded as `rotate` rounds them, so that both give the same.
+    # Rounded as `rotate` rounds them; the products are not.
     cos = tl.load(cos_ptr + angle, mask=inside, other=0.0).to(x_ptr.dtype.element_ty).to(tl.float32)
     sin = tl.load(sin_ptr + angle, mask=inside, other=0.0).to(x_ptr.dtype.element_ty).to(tl.float32)
     if BACK:

@@ -9,9 +9,9 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutput
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from sharedqkv.attention.base import is_plain_linear, kernels_know
+from sharedqkv.attention.base import is_plain_linear
 from sharedqkv.attention.rotary import Rotation, plain_queries_keys_values
-from sharedqkv.kernels import FUSED, bias_gelu
+from sharedqkv.kernels import FUSED, bias_gelu, kernels_know, rotate_alone
 from sharedqkv.models.configuration import SharedQKVConfig
 
 
@@ -145,7 +145,7 @@ class SharedQKVAttention(nn.Module):
             q_BHLK, k_BGLK, v_BGLK = projected.q_BHLK, projected.k_BGLK, projected.v_BGLK
             kwargs |= {"projected": projected, "rotation": rotation}
         else:
-            q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation)
+            q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation, rotate_alone)
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
         context_BLHK, weights = attend(
             self,

@@ -4,13 +4,14 @@ import pytest
 import torch
 from helpers import tiny_config
 from kernel_helpers import DEVICE, needs_kernels
-from torch.func import vmap
+from torch.func import grad, jvp, vmap
 from torch.testing import assert_close
 
 from sharedqkv import SharedQKVModel
-from sharedqkv.attention import rotary
-from sharedqkv.attention.base import Projected, kernels_know
-from sharedqkv.attention.rotary import plain_queries_keys_values, rotate, rotate_in_one_pass, rotation_for
+from sharedqkv.attention.base import Projected
+from sharedqkv.attention.rotary import plain_queries_keys_values, rotate, rotation_for
+from sharedqkv.kernels import kernels_know, rotate_alone, rotation
+from sharedqkv.kernels.rotation import rotate_in_one_pass
 
 pytestmark = needs_kernels
 
@@ -20,14 +21,14 @@ def angles(batch, length, size, dtype=torch.float32):
     return rotation_for(positions_BL, size, 100.0, dtype)
 
 
-def in_one_pass(states, rotation):
-    return rotate_in_one_pass(states, *rotation, False)
+def in_one_pass(states, turn):
+    return rotate_in_one_pass(states, *turn, False)
 
 
-def value_and_gradient(function, states, rotation, grad):
+def value_and_gradient(function, states, turn, weight):
     states = states.detach().requires_grad_()
-    out = function(states, rotation)
-    return out.detach(), torch.autograd.grad(out, states, grad.to(out.dtype))[0]
+    out = function(states, turn)
+    return out.detach(), torch.autograd.grad(out, states, weight.to(out.dtype))[0]
 
 
 # Heads and sizes that are no powers of two, tokens that fill no program, one head as `grouped` has it.
@@ -38,12 +39,12 @@ def test_error_within_twice_that_of_the_plain_form(heads, length, size, own_posi
     torch.manual_seed(0)
     packed = torch.randn(2, length, 3 * heads * size, device=DEVICE).to(dtype)  # as one product of q, k and v leaves it
     states = packed.split(heads * size, dim=-1)[1].unflatten(-1, (heads, size)).transpose(1, 2)
-    grad = torch.randn(2, heads, length, size, device=DEVICE).to(dtype)
-    rotation = angles(2 if own_positions else 1, length, size)
-    rounded = tuple(angle.to(dtype).double() for angle in rotation)
-    exact = value_and_gradient(rotate, states.double(), rounded, grad)
-    found = value_and_gradient(in_one_pass, states, rotation, grad)
-    plain = value_and_gradient(rotate, states, rotation, grad)
+    weight = torch.randn(2, heads, length, size, device=DEVICE).to(dtype)
+    turn = angles(2 if own_positions else 1, length, size)
+    rounded = tuple(angle.to(dtype).double() for angle in turn)
+    exact = value_and_gradient(rotate, states.double(), rounded, weight)
+    found = value_and_gradient(in_one_pass, states, turn, weight)
+    plain = value_and_gradient(rotate, states, turn, weight)
     for ours, theirs, expected in zip(found, plain, exact, strict=True):
         assert ours.dtype == theirs.dtype
         allowed = 2 * (theirs - expected).abs().max() + torch.finfo(dtype).eps * expected.abs().max()
@@ -51,10 +52,8 @@ def test_error_within_twice_that_of_the_plain_form(heads, length, size, own_posi
 
 
 def test_takes_any_strides():
-    states, rotation = torch.randn(2, 3, 8, 5, device=DEVICE).half(), angles(1, 5, 8)
-    assert torch.equal(
-        in_one_pass(states.transpose(2, 3), rotation), in_one_pass(states.transpose(2, 3).contiguous(), rotation)
-    )
+    states, turn = torch.randn(2, 3, 8, 5, device=DEVICE).half().transpose(2, 3), angles(1, 5, 8)
+    assert torch.equal(in_one_pass(states, turn), in_one_pass(states.contiguous(), turn))
 
 
 def test_the_operator_keeps_torchs_rules():
@@ -80,6 +79,28 @@ def test_a_stack_of_models_turns_as_each_alone(own_positions, states_dim, angles
     assert torch.equal(found, expected)
 
 
+def test_gradients_of_a_stack_are_those_of_each():
+    states_MBHLK, weight = torch.randn(2, 4, 2, 3, 5, 8, device=DEVICE)
+    found = value_and_gradient(vmap(in_one_pass, in_dims=(0, None)), states_MBHLK, angles(1, 5, 8), weight)
+    expected = value_and_gradient(rotate, states_MBHLK, angles(1, 5, 8), weight)
+    for ours, theirs in zip(found, expected, strict=True):
+        assert_close(ours, theirs)
+
+
+def test_where_torch_would_not_take_its_gradient_it_is_left(monkeypatch):
+    monkeypatch.setattr(rotation, "kernels_know", lambda *_: True)
+    states, turn = torch.randn(2, 3, 5, 8, device=DEVICE), angles(1, 5, 8)
+    tangent = torch.randn_like(states)
+    assert_close(jvp(lambda x: rotate_alone(x, turn), (states,), (tangent,))[1], rotate(tangent, turn))
+
+    def loss(function):
+        return lambda x: function(x, turn).square().mul(tangent).sum()
+
+    assert_close(grad(loss(rotate_alone))(states), grad(loss(rotate))(states))
+    each = vmap(grad(lambda x: rotate_alone(x[None], turn).pow(3).sum()))(states)
+    assert_close(each, grad(lambda x: rotate(x, turn).pow(3).sum())(states))
+
+
 def test_only_what_a_kernel_knows_on_a_gpu():
     assert not kernels_know(torch.zeros(1, dtype=torch.float16))
     assert not kernels_know(torch.zeros(1, device=DEVICE))
@@ -87,28 +108,28 @@ def test_only_what_a_kernel_knows_on_a_gpu():
 
 
 @pytest.fixture
-def passes(monkeypatch):
-    """Shapes of what was turned in one pass."""
-    taken = []
-    monkeypatch.setattr(rotary, "kernels_know", lambda *_: True)
-    monkeypatch.setattr(rotary, "rotate_in_one_pass", lambda x, *rest: taken.append(x.shape[1]) or rotate(x, rest[:2]))
-    return taken
+def passes():
+    """A `rotate_alone`, and the number of heads in what it turned."""
+    turned = []
+    return turned, lambda states, turn: turned.append(states.shape[1]) or rotate(states, turn)
 
 
 def test_what_has_a_scale_is_left_to_the_compiler(passes):
-    q, k, scale = torch.randn(1, 3, 5, 8), torch.randn(1, 1, 5, 8), torch.ones(3, 8)
-    plain_queries_keys_values(Projected(q, k, k, query_scale_HK=scale), angles(1, 5, 8, q.dtype))
-    assert passes == [1], "the compiler turns and scales in one pass"
-    plain_queries_keys_values(Projected(q, k, k), None)
-    assert passes == [1], "no rotary positions"
+    turned, alone = passes
+    q, k, scale = (torch.randn(shape, device=DEVICE) for shape in ((1, 3, 5, 8), (1, 1, 5, 8), (3, 8)))
+    plain_queries_keys_values(Projected(q, k, k, query_scale_HK=scale), angles(1, 5, 8), alone)
+    assert turned == [1], "the compiler turns and scales in one pass"
+    plain_queries_keys_values(Projected(q, k, k), None, alone)
+    assert turned == [1], "no rotary positions"
 
 
 def test_queries_that_are_the_keys_turn_once(passes):
-    q, v = torch.randn(2, 1, 3, 5, 8)
-    turned_q, turned_k, _ = plain_queries_keys_values(Projected(q, q, v), angles(1, 5, 8, q.dtype))
+    turned, alone = passes
+    q, v = torch.randn(2, 1, 3, 5, 8, device=DEVICE)
+    turned_q, turned_k, _ = plain_queries_keys_values(Projected(q, q, v), angles(1, 5, 8), alone)
     assert turned_k is turned_q
-    assert passes == [3]
-    assert_close(turned_q, rotate(q, angles(1, 5, 8, q.dtype)))
+    assert turned == [3]
+    assert_close(turned_q, rotate(q, angles(1, 5, 8)))
 
 
 @pytest.mark.parametrize("name", ["standard", "symmetric", "grouped"])
@@ -118,7 +139,8 @@ def test_a_compiled_model_gives_what_it_gives_without(name, monkeypatch):
     input_ids, weights = torch.randint(5, 40, (2, 12), device=DEVICE), torch.randn(2, 12, 32, device=DEVICE)
 
     def outputs(in_one_pass):
-        monkeypatch.setattr(rotary, "kernels_know", lambda *_: in_one_pass)
+        if DEVICE == "cpu" or not in_one_pass:  # a GPU is asked as it will be
+            monkeypatch.setattr(rotation, "kernels_know", lambda *_: in_one_pass)
         torch.compiler.reset()
         model.zero_grad()
         with torch.autocast(DEVICE, torch.bfloat16):
