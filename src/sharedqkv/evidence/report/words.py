@@ -151,8 +151,9 @@ def _not_learned(measures: Measures) -> list[str]:
     chance = measures.quality.chance
     unlearned = [code(task) for task, found in means.items() if max(found) <= chance[task] + _LEARNED]
     solved = [code(task) for task, found in means.items() if min(found) >= 1 - _SOLVED]
+    constant = "the best constant answer by more than half a point"
     return [
-        *([f"On {several(unlearned)} no model is above the best constant answer."] if unlearned else []),
+        *([f"On {several(unlearned)} no model is above {constant}."] if unlearned else []),
         *([f"On {several(solved)} all models are at the ceiling and cannot be told apart."] if solved else []),
     ]
 

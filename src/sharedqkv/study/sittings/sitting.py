@@ -153,7 +153,7 @@ class Sitting:
         )
         fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(cell).items()}
         file = output / "cell.yaml"
-        file.write_text(yaml.safe_dump(fields), encoding="utf-8")
+        file.write_text(yaml.safe_dump(fields, sort_keys=False), encoding="utf-8")
         return file
 
     def _collect(self) -> None:

@@ -51,6 +51,13 @@ def test_one_seed_against_several_is_told_without_a_verdict(measures):
     assert finding.rests_on.startswith("5 pre-training seeds of `shared` and 1 of `narrow`")
 
 
+def test_models_that_the_study_does_not_compare_are_not_tested(measures):
+    """As `standard` where it is not the baseline."""
+    quality = dataclasses.replace(measures.quality, on_average={})
+    finding = finding_on(dataclasses.replace(measures, quality=quality), "GLUE: 0.38")
+    assert (finding.verdict, finding.rests_on) == ("not tested here", "These two are not compared in this study.")
+
+
 @pytest.mark.parametrize(
     ("saving", "verdict"),
     [

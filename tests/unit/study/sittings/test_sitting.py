@@ -11,8 +11,10 @@ import pytest
 
 from sharedqkv.evidence.report.collect import read_study
 from sharedqkv.evidence.report.measures import measure
+from sharedqkv.schema import load_yaml
 from sharedqkv.study.sittings import Cell, Records, Sitting, load_plan
 from sharedqkv.study.sittings.sitting import Commands, guessed_s
+from sharedqkv.study.sittings.whole_cell import WholeCell
 from sharedqkv.training.run_folder import RunFolder
 
 
@@ -151,6 +153,16 @@ def test_stopping_a_cell_stops_its_children(sitting, records, tmp_path):
 def test_tasks_must_be_there(records):
     with pytest.raises(FileNotFoundError, match="nowhere: no such folder of tasks"):
         Sitting(records, Path("c"), Path("w"), 1.0, task_data=Path("nowhere"))
+
+
+def test_a_whole_cell_gets_its_tasks_in_their_order(plan_with_tasks, tmp_path):
+    """The longest is named first: they are run side by side."""
+    study = (tmp_path / "study.yaml").read_text()
+    (tmp_path / "study.yaml").write_text(study.replace("[acceptability, sst2]", "[sst2, acceptability]"))
+    plan = load_plan(tmp_path / "plan.yaml")
+    sitting = Sitting(Records(plan, tmp_path / "records"), Path("c"), tmp_path, 1.0)
+    told = load_yaml(WholeCell, sitting._write_whole_cell(tmp_path, plan.tasks))
+    assert list(told.tasks) == list(told.robust) == ["sst2", "acceptability"]
 
 
 @pytest.fixture

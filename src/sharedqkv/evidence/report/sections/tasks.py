@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
-from sharedqkv.evidence.comparison import PRETRAINING, Comparison
+from sharedqkv.evidence.comparison import Comparison
 from sharedqkv.evidence.report.document import Block, Cell, Details, Figure, Paragraph, Record, Section, Table
 from sharedqkv.evidence.report.figures import Difference, Style, draw_differences
 from sharedqkv.evidence.report.measures import Measures, unit_scores
 from sharedqkv.evidence.report.sections.common import NONE, comparisons, legend, mark_of, test_record
-from sharedqkv.evidence.report.words import baseline_in_words, code, counted, interval, points, with_std
+from sharedqkv.evidence.report.words import baseline_in_words, code, counted, interval, points, several, with_std
 from sharedqkv.evidence.runs import RunScores
 
 
@@ -85,8 +85,12 @@ def _scores_note(measures: Measures) -> str:
     found = [*quality.by_task.values(), *quality.on_average.values()]
     if found and not any(c.could_be_called for c in found):
         sentences.append(f"With {counted(found[0].units_a, found[0].unit)} of each no difference can get a mark.")
-    if found and found[0].unit != PRETRAINING:
+    pretrainings = {model: len(scores.pretrainings) for model, scores in quality.averages().items()}
+    single = [code(model) for model, count in pretrainings.items() if count == 1]
+    if single and len(single) == len(pretrainings):
         sentences.append("± is between fine-tuning seeds of one checkpoint.")
+    elif single:
+        sentences.append(f"± is between pre-training seeds; of {several(single)}, with one, between fine-tuning seeds.")
     return " ".join(sentences)
 
 
