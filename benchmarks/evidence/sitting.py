@@ -60,7 +60,8 @@ def show(records: Records, side_by_side: int) -> None:
         state = records.state(cell)
         seconds = 0.0 if state == "done" else expected_s(records, cell, side_by_side) / side_by_side
         total += seconds
-        print(f"{number:3} {records.plan.name(cell):70} {state:8} {seconds:5.0f} s, sum {total:6.0f} s")
+        state = "not needed" if records.is_taken(cell) else state  # a check of the rate that was taken anyway
+        print(f"{number:3} {records.plan.name(cell):70} {state:10} {seconds:5.0f} s, sum {total:6.0f} s")
 
 
 if __name__ == "__main__":

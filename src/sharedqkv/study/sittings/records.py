@@ -43,7 +43,7 @@ class Records:
         return RunFolder(self.folder / self.plan.name(cell, "finetune"))
 
     def state(self, cell: Cell) -> str:
-        if self._is_taken(cell):
+        if self.is_taken(cell):
             return "done"
         if not self.run(cell).exists():
             return "pending"
@@ -66,7 +66,7 @@ class Records:
             for rate in search.learning_rates
         }
 
-    def _is_taken(self, cell: Cell) -> bool:
+    def is_taken(self, cell: Cell) -> bool:
         """Whether it would check the rate that was chosen anyway: the run of that seed in pretrain/ is it already."""
         return cell.checked_rate is not None and cell.checked_rate == best_rate(self._search_losses(cell.variant))
 
@@ -101,7 +101,7 @@ class Records:
 
     def is_settled(self, cell: Cell) -> bool:
         """Whether it need not be run: it is done, or it was tried and broke down. Other settings are an error."""
-        if self._is_taken(cell):
+        if self.is_taken(cell):
             return True
         if self.state(cell) == "pending":
             return False
