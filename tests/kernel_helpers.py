@@ -1,6 +1,6 @@
 """Cases for the kernels: their inputs, the formula in double precision, and SDPA as a model would call it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pytest
@@ -182,3 +182,13 @@ def values_and_gradients(attend: Callable[[Inputs], Tensor], inputs: Inputs) -> 
     out = attend(inputs)
     gradients = torch.autograd.grad(out, list(inputs.leaves.values()), inputs.grad)
     return {"out": out.detach(), **dict(zip(inputs.leaves, gradients, strict=True))}
+
+
+def assert_within_twice(
+    found: Sequence[Tensor], theirs: Sequence[Tensor], exact: Sequence[Tensor], dtype: torch.dtype
+) -> None:
+    """Their errors are the yardstick; to them comes the rounding of the largest value to this dtype."""
+    for ours, other, expected in zip(found, theirs, exact, strict=True):
+        assert ours.dtype == other.dtype
+        allowed = 2 * (other - expected).abs().max() + torch.finfo(dtype).eps * expected.abs().max()
+        assert (ours - expected).abs().max() <= allowed

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from helpers import tiny_config
-from kernel_helpers import DEVICE, needs_kernels
+from kernel_helpers import DEVICE, assert_within_twice, needs_kernels
 from torch import nn
 from torch.nn.functional import gelu
 
@@ -33,10 +33,7 @@ def test_error_within_twice_that_of_torch(shape, dtype):
     exact = values_and_gradients(by_torch, x.double(), bias.double(), grad)
     found = values_and_gradients(bias_gelu, x, bias, grad)
     theirs = values_and_gradients(by_torch, x, bias, grad)
-    for ours, other, expected in zip(found, theirs, exact, strict=True):
-        assert ours.dtype == other.dtype
-        allowed = 2 * (other - expected).abs().max() + torch.finfo(dtype).eps * expected.abs().max()
-        assert (ours - expected).abs().max() <= allowed
+    assert_within_twice(found, theirs, exact, dtype)
 
 
 def test_far_from_zero_it_is_the_identity_or_nothing():

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from helpers import tiny_config
-from kernel_helpers import DEVICE, needs_kernels
+from kernel_helpers import DEVICE, assert_within_twice, needs_kernels
 from torch.func import grad, jvp, vmap
 from torch.testing import assert_close
 
@@ -45,10 +45,7 @@ def test_error_within_twice_that_of_the_plain_form(heads, length, size, own_posi
     exact = value_and_gradient(rotate, states.double(), rounded, weight)
     found = value_and_gradient(in_one_pass, states, turn, weight)
     plain = value_and_gradient(rotate, states, turn, weight)
-    for ours, theirs, expected in zip(found, plain, exact, strict=True):
-        assert ours.dtype == theirs.dtype
-        allowed = 2 * (theirs - expected).abs().max() + torch.finfo(dtype).eps * expected.abs().max()
-        assert (ours - expected).abs().max() <= allowed
+    assert_within_twice(found, plain, exact, dtype)
 
 
 def test_takes_any_strides():
