@@ -12,10 +12,33 @@ from sharedqkv.models.specs import config_from_spec
 from sharedqkv.tasks.together import Stack
 
 MODELS, ROWS, LENGTH = 5, 32, 24
-VIEWS = (
-    "view t transpose expand unsqueeze squeeze permute slice select detach alias _unsafe_view as_strided split unbind "
-    "_reshape_alias empty empty_like movedim diagonal unfold split_with_sizes chunk new_empty reshape"
-).split()
+VIEWS = [
+    "view",
+    "t",
+    "transpose",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "permute",
+    "slice",
+    "select",
+    "detach",
+    "alias",
+    "_unsafe_view",
+    "as_strided",
+    "split",
+    "unbind",
+    "_reshape_alias",
+    "empty",
+    "empty_like",
+    "movedim",
+    "diagonal",
+    "unfold",
+    "split_with_sizes",
+    "chunk",
+    "new_empty",
+    "reshape",
+]
 
 
 class Count(TorchDispatchMode):
