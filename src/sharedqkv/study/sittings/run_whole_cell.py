@@ -86,7 +86,7 @@ class _Processes:
 
     def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         if kind is not None:
-            for process in multiprocessing.active_children():
+            for process in list(self.pool._processes.values()):  # public from Python 3.14 on: `kill_workers`
                 process.kill()
         self.pool.shutdown(cancel_futures=True)
 

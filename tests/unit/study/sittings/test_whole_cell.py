@@ -2,7 +2,9 @@
 
 import dataclasses
 import json
+import multiprocessing
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ import pytest
 from sharedqkv.robustness.conditions import Condition
 from sharedqkv.robustness.grid import Plan
 from sharedqkv.robustness.tried import trial_predictions
-from sharedqkv.study.sittings.run_whole_cell import main, run_whole_cell
+from sharedqkv.study.sittings.run_whole_cell import _Processes, main, run_whole_cell
 from sharedqkv.study.sittings.whole_cell import FINETUNED, SECONDS, WholeCell, robust_arguments
 from sharedqkv.tasks.cells import kept_cells, read_predictions
 from sharedqkv.tasks.recipe import FinetuneRecipe
@@ -202,6 +204,26 @@ def test_a_command_that_fails_ends_the_cell(cell):
     with pytest.raises(subprocess.CalledProcessError):
         run(cell)
     assert Path("commands.jsonl").read_text().count("\n") == 1
+
+
+def fail_at_work(cell):
+    with _Processes(cell, "stand_in") as processes:
+        processes.pool.submit(time.sleep, 60)
+        raise OSError("no such luck")
+
+
+def test_a_cell_that_fails_ends_its_own_processes_and_no_others(cell):
+    bystander = multiprocessing.get_context("spawn").Process(target=time.sleep, args=(600,))
+    bystander.start()
+    try:
+        began = time.monotonic()
+        with pytest.raises(OSError, match="no such luck"):
+            fail_at_work(cell)
+        assert time.monotonic() - began < 50, "those at work are not waited for"
+        assert multiprocessing.active_children() == [bystander]
+    finally:
+        bystander.kill()
+        bystander.join()
 
 
 def test_a_wrong_file_is_told(tmp_path, capsys):
