@@ -28,13 +28,19 @@ from sharedqkv.tasks.training import deterministic, length_grouped, training_ste
 
 
 class Stack(nn.Module):
-    """Models of one architecture as one module, whose parameters are theirs on top of each other."""
+    """Models of one architecture as one module, whose parameters are theirs on top of each other.
 
-    def __init__(self, models: Sequence[Any]):
+    It may be on another device than they are: with their weights there too, each would be there twice.
+    """
+
+    def __init__(self, models: Sequence[Any], device: torch.device | None = None):
         super().__init__()
-        parameters, self.own_buffers = stack_module_state(list(models))
+        parameters, buffers = stack_module_state(list(models))
         self.names = list(parameters)
-        self.parameters_K = nn.ParameterList(nn.Parameter(one, one.requires_grad) for one in parameters.values())
+        self.parameters_K = nn.ParameterList(
+            nn.Parameter(one.to(device=device), one.requires_grad) for one in parameters.values()
+        )
+        self.own_buffers = {name: one.to(device=device) for name, one in buffers.items()}
         self.code = [models[0].train()]  # in a list, so that its own parameters are not among these
         self.padding = {
             self.names.index(f"{name}.weight"): module.padding_idx
@@ -125,11 +131,14 @@ def train_together(
     pad_token_id: int,
     title: str,
 ) -> list[dict[str, Any]]:
-    """As `train`, for one model with each seed. Returns figures about each training; a loss may not be finite."""
+    """As `train`, for one model with each seed, but that the models stay on the device they are on.
+
+    Returns figures about each training; a loss may not be finite.
+    """
     steps = training_steps(features[0], recipe)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     set_seed(seeds[0])
-    stack = Stack([model.to(device) for model in models])
+    stack = Stack(models, device)
     rows = _Rows(features, recipe, pad_token_id, device)
     optimizer = _optimizer(stack, recipe, fused=device.type == "cuda")
     schedule = get_linear_schedule_with_warmup(optimizer, int(recipe.warmup * steps), steps)

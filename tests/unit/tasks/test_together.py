@@ -50,7 +50,7 @@ def compare(folder, task, recipe, features):
         assert mine["steps"] == expected["steps"]
         for (name, parameter), trained in zip(model.named_parameters(), alone.parameters(), strict=True):
             if name != "qa_outputs.bias":  # it moves all logits alike: its gradient is rounding
-                assert_close(parameter, trained, **NEAR, msg=lambda text, name=name: f"{name}: {text}")
+                assert_close(parameter, trained.cpu(), **NEAR, msg=lambda text, name=name: f"{name}: {text}")
     return [mine["train_loss"] for mine in figures]
 
 
@@ -123,6 +123,30 @@ def test_dropout_differs_between_models_and_is_reproducible(folder):
     assert losses[0] != losses[1]
     assert losses == again
     assert torch.equal(weight, same_weight)
+
+
+def test_the_models_are_not_on_the_device_beside_their_stack(folder, monkeypatch):
+    models = [build_model(GLUE["cola"], folder, RECIPE, seed) for seed in SEEDS]
+    before = [model.classifier.weight.detach().clone() for model in models]
+    for model in models:
+        monkeypatch.setattr(model, "to", lambda *_: pytest.fail("it would take memory that the stack needs"))
+    train_together(models, [features_of(GLUE["cola"], folder)] * 3, RECIPE, SEEDS, 0, "test")
+    assert {parameter.device.type for model in models for parameter in model.parameters()} == {"cpu"}
+    for model, weight in zip(models, before, strict=True):
+        assert not torch.equal(model.classifier.weight, weight), "it is handed back what it became"
+
+
+def test_a_stack_computes_with_nothing_that_is_left_elsewhere(tmp_path, variant):
+    models = [build_model(GLUE["cola"], make_model(tmp_path, variant), RECIPE, seed) for seed in SEEDS]
+    for model in models:
+        model.register_buffer("scale", torch.ones(1), persistent=False)
+    stack = Stack(models, torch.device("meta"))
+    assert all(tensor.is_meta for tensor in [*stack.parameters_K, *stack.own_buffers.values()])
+    ids_KBL = torch.ones(3, 2, 8, dtype=torch.long, device="meta")
+    labels_KB = torch.zeros(3, 2, dtype=torch.long, device="meta")
+    batch = {"input_ids": ids_KBL, "attention_mask": ids_KBL.bool(), "labels": labels_KB}
+    assert stack(batch).is_meta
+    assert not any(parameter.is_meta for model in models for parameter in model.parameters())
 
 
 @pytest.mark.skipif(not HAS_GPU, reason="shows what real CUDA graphs do: needs a GPU")
