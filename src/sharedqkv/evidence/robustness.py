@@ -92,6 +92,11 @@ class Claim:
     """Whether it speaks of all noises or all domains of a task, or of the only one."""
 
     @property
+    def under_noise(self) -> bool:
+        """Or else on other domains."""
+        return self.measure == _KEPT
+
+    @property
     def verdict(self) -> str:
         c = self.comparison
         if c.called:

@@ -146,9 +146,18 @@ def judge(c: Comparison, claimed: float | None = None) -> Verdict:
 
 
 def _design(c: Comparison, tasks: Sequence[str]) -> str:
-    few = "" if c.could_be_called else ", too few for any test"
     models = f"{c.runs_a} and {c.runs_b} fine-tuned models"
-    return f"{counted(c.units_a, c.unit)} of each{few}; {models}; {several([code(task) for task in tasks])}."
+    return f"{_seeds(c)}; {models}; {several([code(task) for task in tasks])}."
+
+
+def _seeds(c: Comparison) -> str:
+    """How many, and whether a test could call anything with them."""
+    alike = c.units_a == c.units_b
+    seeds = f"{counted(c.units_a, c.unit)} of each" if alike else f"{c.units_a} and {c.units_b} {c.unit}s"
+    if c.could_be_called:
+        return seeds
+    over = f" over {c.family} comparisons" if c.family > 1 else ""
+    return f"{seeds}, too few for any test: p cannot fall below {c.smallest_p_corrected:.2g}{over}"
 
 
 def _span_tasks(measures: Measures) -> Finding:
@@ -184,15 +193,13 @@ def _robust(measures: Measures, claim: str, what: str, of_noise: bool) -> Findin
             claim
             for claim in analysis.claims
             if claim.main
-            and (claim.measure != "score") == of_noise
+            and claim.under_noise == of_noise
             and (claim.comparison.model_a, claim.comparison.model_b) == (shared.name, baseline.name)
         ]
     if not found:
         return Finding(claim, "–", "not tested here", f"No comparison under {what} in this study.")
     measured = "; ".join(f"{claim.subject}: {difference(claim.comparison)}" for claim in found)
-    c = found[0].comparison
-    few = "" if c.could_be_called else ", too few for any test"
-    rests_on = f"{counted(c.units_a, c.unit)} of each{few}; measured is the {found[0].measure}."
+    rests_on = f"{_seeds(found[0].comparison)}; measured is the {found[0].measure}."
     return Finding(claim, measured, together([_verdict_of(claim) for claim in found]), rests_on)
 
 

@@ -13,7 +13,7 @@ from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_fo
 from sharedqkv.evidence.finetuned import FinetunedModel, task_metrics
 from sharedqkv.evidence.report.bench import Timing
 from sharedqkv.evidence.report.collect import Study
-from sharedqkv.evidence.report.questions import Pair, against_baseline, questions
+from sharedqkv.evidence.report.questions import Pair, against_baseline, main_and_others, questions
 from sharedqkv.evidence.robustness import Analysis, analyse
 from sharedqkv.evidence.runs import RunScores, combine_scores, score_runs
 from sharedqkv.robustness.chance import chance
@@ -221,7 +221,7 @@ def measure_robustness(study: Study) -> Robustness:
         tasks=tasks,
     )
     try:
-        return Robustness(analyse(models, plan, pairs=against_baseline(study)), problems)
+        return Robustness(analyse(models, plan, pairs=main_and_others(study)), problems)
     except (ValueError, OSError) as error:
         return Robustness(None, {**problems, "robustness": study.without_path(str(error))})
 

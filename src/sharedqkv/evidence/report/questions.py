@@ -18,6 +18,16 @@ def against_baseline(study: Study) -> list[list[Pair]]:
     return list(families.values())
 
 
+def main_and_others(study: Study) -> list[list[Pair]]:
+    """As `against_baseline`, but that the study's focus against its baseline is a family of its own, the first."""
+    main = (study.focus.name, study.baseline_of(study.focus.name)) if study.focus else None
+    families: list[list[Pair]] = [[], *([] for _ in against_baseline(study))]
+    for number, family in enumerate(against_baseline(study), 1):
+        for pair in family:
+            families[0 if pair == main else number].append(pair)
+    return [family for family in families if family]
+
+
 def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair]]:
     """Families, the main one first: the study's focus against its baseline and against these rivals.
 

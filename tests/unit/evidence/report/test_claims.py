@@ -29,6 +29,16 @@ def test_a_planted_disadvantage_refutes(measures):
     assert finding_on(measures, "Out of domain").verdict == "does not hold"
 
 
+def test_unlike_numbers_of_seeds_are_told_and_why_they_are_too_few(measures):
+    c = dataclasses.replace(
+        measures.quality.on_average["shared", "standard"], units_a=5, units_b=2, family=4, smallest_p_corrected=0.19
+    )
+    quality = dataclasses.replace(measures.quality, on_average={("shared", "standard"): c})
+    told = finding_on(dataclasses.replace(measures, quality=quality), "GLUE: 0.38").rests_on
+    few = "5 and 2 pre-training seeds, too few for any test: p cannot fall below 0.19 over 4 comparisons; "
+    assert told.startswith(few)
+
+
 def test_a_decline_on_questions_is_what_the_paper_says(measures):
     finding = finding_on(measures, "SQuAD")
     assert (finding.verdict, finding.measured.startswith("`span_qa`: −")) == ("holds", True)

@@ -4,7 +4,7 @@ import pytest
 from report_helpers import make_info
 
 from sharedqkv.evidence.report.collect import read_study
-from sharedqkv.evidence.report.questions import against_baseline, questions
+from sharedqkv.evidence.report.questions import against_baseline, main_and_others, questions
 from sharedqkv.models.specs import parse_spec
 from sharedqkv.tasks.cells import write_json
 
@@ -53,6 +53,17 @@ def test_each_kind_of_positions_is_a_family(study_of):
         [("standard, absolute", "standard, rotary")],
         [("shared, absolute", "standard, absolute"), ("tied, absolute", "standard, absolute")],
     ]
+
+
+def test_the_main_question_is_corrected_alone(study_of):
+    study = study_of("standard", "shared", "tied", positions=("rotary", "absolute"))
+    assert main_and_others(study) == [
+        [("shared, rotary", "standard, rotary")],
+        [("tied, rotary", "standard, rotary")],
+        [("standard, absolute", "standard, rotary")],
+        [("shared, absolute", "standard, absolute"), ("tied, absolute", "standard, absolute")],
+    ]
+    assert main_and_others(study_of("standard", "tied")) == [[("tied, rotary", "standard, rotary")]]
 
 
 def test_the_main_question_comes_first_and_nothing_is_asked_twice(study_of):

@@ -50,7 +50,13 @@ def test_every_section_is_there_and_full(report):
     assert "figures/quality_parameters.png" in sections["Quality for its price"]
     assert "| sst2, keyboard |" in sections["Under noise"]
     assert "acceptability is a judgement on the form" in sections["Under noise"]
+    assert re.search(
+        r"\| sst2, mean of all noises: shared against standard \| 5 and 5 \| [+−]", sections["Under noise"]
+    )
     assert "| sst2 → imdb |" in sections["On other domains"]
+    assert re.search(
+        r"\| sst2 → mean of all domains: shared against standard \| 5 and 5 \| −", sections["On other domains"]
+    )
     assert "| shared | 1,120 | 2,176 | 21,864 | 15.8 % |" in sections["Parameters and FLOPs"]
     assert "| shared | 97.0 (96.0 to 98.0) | 4.0 % |" in sections["Speed and memory"]
     assert "the dogs near the old house bark" in sections["Attention maps"]

@@ -8,8 +8,8 @@ from sharedqkv.evidence.report.collect import NOT_ASKED, Study
 from sharedqkv.evidence.report.document import Block, Cell, Details, Figure, Paragraph, Section, Table
 from sharedqkv.evidence.report.figures import Style, draw_noise
 from sharedqkv.evidence.report.measures import Measures
-from sharedqkv.evidence.report.sections.common import NONE, legend, mark_of
-from sharedqkv.evidence.report.words import baseline_in_words, points
+from sharedqkv.evidence.report.sections.common import NONE, comparisons, legend, mark_of
+from sharedqkv.evidence.report.words import baseline_in_words, code, points
 from sharedqkv.evidence.robustness import Analysis, DomainScore
 from sharedqkv.robustness.domains import DOMAINS
 
@@ -28,6 +28,7 @@ def noise_section(measures: Measures, looks: Mapping[str, Style]) -> Section:
                 "bands are 95 % intervals.",
                 kind="note",
             ),
+            *_over_all(analysis, "noise", "Differences in points of the quality above chance that is kept"),
         ]
     else:
         blocks.append(_absence(measures.study, "noises"))
@@ -38,9 +39,17 @@ def noise_section(measures: Measures, looks: Mapping[str, Style]) -> Section:
     return Section("noise", "Under noise", blocks)
 
 
+def _over_all(analysis: Analysis, what: Literal["noise", "domain"], caption: str) -> list[Details]:
+    """Comparisons over all noises or domains of a task; those of single ones are marks in the table."""
+    found = [claim for claim in analysis.claims if claim.main and claim.under_noise == (what == "noise")]
+    title, tested = f"Comparisons over all {what}s of a task", [claim.comparison for claim in found]
+    return [comparisons(title, f"{what}_comparisons", caption, tested, points)] if tested else []
+
+
 def _legend(study: Study) -> str:
     of_positions = " and of a kind of positions" if len(study.baselines) > 1 else ""
-    return legend(baseline_in_words(study), f"all claims of this kind{of_positions}")
+    apart = f", those of {code(study.focus.name)} apart" if study.focus and len(study.entrants) > 2 else ""
+    return legend(baseline_in_words(study), f"all claims of this kind{of_positions}{apart}")
 
 
 def _absence(study: Study, wanted: Literal["noises", "domains"]) -> Paragraph:
@@ -123,7 +132,8 @@ def domains_section(measures: Measures) -> Section:
     note = Paragraph(_legend(measures.study), kind="note")
     notes = {score.domain: DOMAINS[score.domain].note for score in analysis.domains}
     about = Details("What to know about these sets", [Paragraph(f"{name}: {text}") for name, text in notes.items()])
-    return Section("domains", "On other domains", [table, note, about])
+    tests = _over_all(analysis, "domain", "Differences in points")
+    return Section("domains", "On other domains", [table, note, *tests, about])
 
 
 def _domain_row(subject: str, scores: Sequence[DomainScore], analysis: Analysis) -> list[Cell]:
