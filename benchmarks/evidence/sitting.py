@@ -5,8 +5,8 @@
     python benchmarks/evidence/sitting.py benchmarks/evidence/medium_sittings.yaml --corpus runs/evidence/corpus \
         --work runs/evidence --records results/HARDWARE/DATE-evidence-medium --seconds 540 --archive OUT/records.tar.xz
 
-The same command goes on where the records end. `--list` shows all cells in their order, with what they may take;
-`sharedqkv report RECORDS` makes tables of what is there.
+The same command goes on where the records end. `--list` shows all cells in their order, with what each may take of the
+device; `sharedqkv report RECORDS` makes tables of what is there.
 """
 
 import argparse
@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sharedqkv.study.sittings import Records, Sitting, expected_s, load_plan
+from sharedqkv.study.sittings import Records, Sitting, expected_cost, load_plan
 
 
 def main() -> int:
@@ -27,13 +27,15 @@ def main() -> int:
     parser.add_argument("--work", type=Path, default=Path("runs/evidence"), help="folder for runs while they last")
     parser.add_argument("--seconds", type=float, help="time of this sitting")
     parser.add_argument("--side-by-side", type=int, default=1, help="cells at once on the device (default: 1)")
-    parser.add_argument("--expect", type=float, help="seconds of a whole run (default: what those before took)")
+    parser.add_argument(
+        "--expect", type=float, help="seconds of the device for a whole run (default: what those before took)"
+    )
     parser.add_argument("--archive", type=Path, help="tar.xz of what came to the records, rewritten after every cell")
     parser.add_argument("--keep-models", action="store_true", help="leave the models in the work folder")
     options = parser.parse_args()
     records = Records(load_plan(options.plan), options.records)
     if options.list:
-        show(records, options.side_by_side)
+        show(records, options.expect)
         return 0
     if options.corpus is None or options.seconds is None:
         parser.error("--corpus and --seconds are needed to run anything")
@@ -54,11 +56,11 @@ def main() -> int:
     return 1 if sitting.failed else 0
 
 
-def show(records: Records, side_by_side: int) -> None:
+def show(records: Records, told_s: float | None) -> None:
     total = 0.0
     for number, cell in enumerate(records.plan.cells, 1):
         state = records.state(cell)
-        seconds = 0.0 if state == "done" else expected_s(records, cell, side_by_side) / side_by_side
+        seconds = 0.0 if state == "done" else expected_cost(records, cell, told_s).device_s
         total += seconds
         state = "not needed" if records.is_taken(cell) else state  # a check of the rate that was taken anyway
         print(f"{number:3} {records.plan.name(cell):70} {state:10} {seconds:5.0f} s, sum {total:6.0f} s")

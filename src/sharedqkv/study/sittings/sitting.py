@@ -13,7 +13,8 @@ from pathlib import Path
 
 import yaml
 
-from sharedqkv.study.sittings.plan import Cell, Plan
+from sharedqkv.study.sittings.costs import expected_cost
+from sharedqkv.study.sittings.plan import Cell
 from sharedqkv.study.sittings.records import Records
 from sharedqkv.study.sittings.whole_cell import (
     CONSOLE,
@@ -30,14 +31,10 @@ from sharedqkv.tasks.recipe import FinetuneRecipe
 from sharedqkv.training.recipe import PretrainRecipe
 from sharedqkv.training.run_folder import RunFolder, now
 
-START_S = 45.0
-"""First guess: what a cell takes besides its steps (imports, compilation, evaluation, saving), on one H200."""
-TRAINING_FLOPS_PER_S = 300e12
-"""First guess: what `medium` reaches there."""
-TASKS_S = 120.0
-"""First guess, a generous one: five small tasks with five seeds, by CUDA graphs, noise and domains, there."""
-FINETUNINGS_AT_ONCE = 8
+FINETUNINGS_AT_ONCE = 12
 """Where there are as many cores: each keeps one busy, and some GB of the device if it trains several seeds as one."""
+_NEARLY_DONE = 0.1
+"""Of what it was expected to take: so much is left at least of a cell that has not ended."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
 
 
@@ -55,6 +52,14 @@ class _Running:
     process: subprocess.Popen[bytes]
     began: float
     output: Path
+    expected_s: float
+    """Of the device."""
+    used_s: float = 0.0
+    """Of the device: its share of the time, as if all that run had alike."""
+
+    @property
+    def left_s(self) -> float:
+        return max(self.expected_s - self.used_s, _NEARLY_DONE * self.expected_s)
 
 
 @dataclass
@@ -70,7 +75,7 @@ class Sitting:
     task_data: Path | None = None
     """Folder of the tasks, or None for the hub."""
     expected: float | None = None
-    """Seconds of a whole run, where it is known better than from those before, of other code or beside others."""
+    """Seconds of the device for a whole run, where that is known better than from those before."""
     say: Callable[[str], None] = print
     commands: Commands = Commands()
 
@@ -80,6 +85,7 @@ class Sitting:
         if self.task_data is not None and not self.task_data.is_dir():
             raise FileNotFoundError(f"{self.task_data}: no such folder of tasks")
         self.deadline = time.monotonic() + self.seconds
+        self.counted_to = time.monotonic()
         self.running: list[_Running] = []
         self.failed: set[Cell] = set()
         self.ended: list[Cell] = []
@@ -89,6 +95,7 @@ class Sitting:
         cells = [cell for cell in self.records.plan.cells if not self.records.is_settled(cell)]
         try:
             while time.monotonic() < self.deadline:
+                self._count_time()
                 self._collect()
                 while len(self.running) < self.side_by_side and (found := self._next(cells)) is not None:
                     self._start(*found)
@@ -106,11 +113,10 @@ class Sitting:
 
     def _next(self, cells: list[Cell]) -> tuple[Cell, PretrainRecipe, dict[str, FinetuneRecipe]] | None:
         """The most important cell that can be run now and ends in time."""
-        left_s = self.deadline - time.monotonic()
         for cell in cells:
             if cell in self.failed or self.records.state(cell) == "done" or cell in [r.cell for r in self.running]:
                 continue
-            if self._expected_s(cell) > left_s:
+            if not self._ends_in_time(cell):
                 continue
             recipe = self.records.recipe(cell, self.corpus, self.work / self._name(cell))
             tasks = self.records.task_recipes(cell) if self.records.plan.goes_on_to_tasks(cell) else {}
@@ -118,10 +124,17 @@ class Sitting:
                 return cell, recipe, tasks
         return None
 
-    def _expected_s(self, cell: Cell) -> float:
-        if self.expected is not None and cell.stage != "search":
-            return self.expected
-        return expected_s(self.records, cell, self.side_by_side)
+    def _ends_in_time(self, cell: Cell) -> bool:
+        """If those that run and this one share the device, and the last of them ends when all of it is done."""
+        cost = expected_cost(self.records, cell, self.expected)
+        together_s = sum(running.left_s for running in self.running) + cost.device_s
+        return max(together_s, cost.shortest_s) <= self.deadline - time.monotonic()
+
+    def _count_time(self) -> None:
+        now_s = time.monotonic()
+        for running in self.running:
+            running.used_s += (now_s - self.counted_to) / len(self.running)
+        self.counted_to = now_s
 
     def _start(self, cell: Cell, recipe: PretrainRecipe, tasks: dict[str, FinetuneRecipe]) -> None:
         output = Path(recipe.output)
@@ -139,7 +152,8 @@ class Sitting:
             process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables}, start_new_session=True
             )
-        self.running.append(_Running(cell, process, time.monotonic(), output))
+        device_s = expected_cost(self.records, cell, self.expected).device_s
+        self.running.append(_Running(cell, process, time.monotonic(), output, device_s))
 
     def _write_whole_cell(self, output: Path, tasks: dict[str, FinetuneRecipe]) -> Path:
         study = self.records.plan.study
@@ -172,7 +186,8 @@ class Sitting:
                 if self.records.plan.goes_on_to_tasks(ended.cell):
                     self.records.keep_tasks(ended.cell, ended.output)
                 self.say(f"{name}: {seconds:.0f} s, held-out loss {run.info()['eval_loss']:.4f}")
-            note = {"cell": name, "ended": now(), "seconds": round(seconds, 1), "side_by_side": self.side_by_side}
+            note = {"cell": name, "ended": now(), "seconds": round(seconds, 1), "device_s": round(ended.used_s, 1)}
+            note |= {"side_by_side": self.side_by_side}
             stages = read_json(ended.output / SECONDS) or {}
             self.records.note(**note, **({"stages": stages} if stages else {}), exit_code=ended.process.returncode)
             if not self.keep_models:
@@ -187,16 +202,3 @@ class Sitting:
 
     def _name(self, cell: Cell) -> str:
         return self.records.plan.name(cell)
-
-
-def expected_s(records: Records, cell: Cell, side_by_side: int) -> float:
-    """As long as its like took, or a guess."""
-    measured = records.longest_s(cell, side_by_side)
-    return guessed_s(records.plan, cell.stage, side_by_side) if measured is None else measured
-
-
-def guessed_s(plan: Plan, stage: str, side_by_side: int = 1) -> float:
-    """Cells side by side share the device, not their start."""
-    tokens = plan.search.max_tokens if stage == "search" else plan.study.pretrain["max_tokens"]
-    on_tasks = TASKS_S if plan.tasks and stage == "pretrain" else 0.0
-    return START_S + side_by_side * (tokens * plan.training_flops_per_token / TRAINING_FLOPS_PER_S + on_tasks)

@@ -66,24 +66,28 @@ def test_a_check_takes_what_a_whole_run_takes(records):
     records.folder.mkdir()
     records.note(cell="search/shared-rotary/0.001", seconds=9.0, side_by_side=1, exit_code=0)
     check = Cell("shared", "rotary", checked_rate=1e-3)
-    assert records.longest_s(check, 1) is None
+    assert (records.device_s(check), records.shortest_s(check)) == (None, None)
     records.note(cell="pretrain/shared-rotary/0", seconds=5.0, side_by_side=1, exit_code=0)
-    assert records.longest_s(check, 1) == 5.0
+    assert (records.device_s(check), records.shortest_s(check)) == (5.0, 5.0)
 
 
 def test_what_a_cell_takes_is_told_by_the_last_round(records):
     records.folder.mkdir()
-    for seconds in (360.0, 200.0, 210.0):
-        records.note(cell="pretrain/shared-rotary/0", seconds=seconds, side_by_side=2, exit_code=0)
-    assert records.longest_s(Cell("shared", "rotary"), 2) == 210.0
+    for seconds, device_s in ((360.0, 180.0), (200.0, 90.0), (210.0, 80.0)):
+        told = {"cell": "pretrain/shared-rotary/0", "seconds": seconds, "device_s": device_s}
+        records.note(**told, side_by_side=2, exit_code=0)
+    records.note(cell="pretrain/shared-rotary/0", seconds=7.0, device_s=1.0, side_by_side=2, exit_code=1)
+    assert records.device_s(Cell("shared", "rotary")) == 90.0
+    assert records.shortest_s(Cell("shared", "rotary")) == 200.0
 
 
 def test_what_a_cell_takes_is_told_by_its_model_or_by_all(records):
+    """These are older notes, without what was taken of the device."""
     records.folder.mkdir()
     for model, seconds in (("shared-rotary", 200.0), ("standard-rotary", 360.0)):
         records.note(cell=f"pretrain/{model}/0", seconds=seconds, side_by_side=2, exit_code=0)
-    assert records.longest_s(Cell("shared", "rotary"), 2) == 200.0
-    assert records.longest_s(Cell("shared", "absolute"), 2) == 360.0
+    assert records.device_s(Cell("shared", "rotary")) == 100.0
+    assert records.device_s(Cell("shared", "absolute")) == 180.0
 
 
 def test_records_of_other_settings_are_an_error(records, plan, add_search_run):

@@ -13,7 +13,7 @@ from sharedqkv.evidence.report.collect import read_study
 from sharedqkv.evidence.report.measures import measure
 from sharedqkv.schema import load_yaml
 from sharedqkv.study.sittings import Cell, Records, Sitting, load_plan
-from sharedqkv.study.sittings.sitting import Commands, guessed_s
+from sharedqkv.study.sittings.sitting import Commands, _Running
 from sharedqkv.study.sittings.whole_cell import WholeCell
 from sharedqkv.training.run_folder import RunFolder
 
@@ -80,7 +80,6 @@ def test_what_was_run_before_is_not_run_again(sitting, records):
 def test_what_does_not_fit_is_left_for_the_next_sitting(sitting, records):
     records.folder.mkdir()
     records.note(cell="pretrain/standard-rotary/7", seconds=1000.0, side_by_side=1, exit_code=0)
-    records.note(cell="search/standard-rotary/0.1", seconds=1000.0, side_by_side=2, exit_code=0)
     records.note(cell="search/standard-rotary/0.1", seconds=1000.0, side_by_side=1, exit_code=1)
     made = sitting()
     made.run()
@@ -127,14 +126,30 @@ def test_time_cannot_be_negative(records):
         Sitting(records, Path("c"), Path("w"), -1.0)
 
 
-def test_a_check_is_guessed_like_a_whole_run_without_tasks(plan, plan_with_tasks):
-    assert guessed_s(plan, "checks") == guessed_s(plan, "pretrain")
-    assert guessed_s(plan_with_tasks, "checks") == guessed_s(plan, "pretrain")
+@pytest.mark.parametrize(("told_s", "fits"), [(40.0, True), (55.0, False)])
+def test_a_cell_must_end_with_those_that_share_the_device(sitting, told_s, fits):
+    """Of 100 s those that run need 40 + 10: the first is half done, the second should have ended long ago."""
+    made = sitting()
+    made.expected = told_s
+    for expected_s, used_s in ((80.0, 40.0), (100.0, 130.0)):
+        made.running.append(_Running(Cell("standard", "rotary", 1), None, 0.0, Path("run"), expected_s, used_s))
+    assert made._ends_in_time(Cell("standard", "rotary")) == fits
 
 
-def test_cells_side_by_side_share_the_device(plan):
-    alone, shared = guessed_s(plan, "pretrain"), guessed_s(plan, "pretrain", 3)
-    assert alone < shared < 3 * alone
+def test_a_cell_alone_on_the_device_takes_its_start_too(sitting):
+    made = sitting()
+    made.expected = 60.0
+    assert not made._ends_in_time(Cell("standard", "rotary"))  # 45 s to start
+    made.expected = 50.0
+    assert made._ends_in_time(Cell("standard", "rotary"))
+
+
+def test_those_that_run_share_the_device(sitting, records):
+    made = sitting(side_by_side=4)
+    made.run()
+    told = [json.loads(line) for line in (records.folder / "sittings.jsonl").read_text().splitlines()]
+    assert all(0 < note["device_s"] < note["seconds"] for note in told[:4])
+    assert sum(note["device_s"] for note in told) < 100
 
 
 def test_stopping_a_cell_stops_its_children(sitting, records, tmp_path):
