@@ -1,0 +1,29 @@
+"""A command that outlives the one that began it."""
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[4] / "benchmarks" / "evidence" / "detached.sh"
+pytestmark = pytest.mark.skipif(shutil.which("setsid") is None, reason="needs bash and setsid")
+
+
+def call(*arguments):
+    return subprocess.run(["bash", SCRIPT, *map(str, arguments)], capture_output=True, text=True, timeout=60)
+
+
+def test_it_goes_on_after_the_first_call_and_is_begun_once(tmp_path):
+    folder = tmp_path / "a folder"
+    command = ("bash", "-c", 'echo begun "$1"; sleep 3; echo ended; exit 3', "-", "two words")
+    first = call(folder, 1, *command)
+    assert "it goes on" in first.stdout
+    second = call(folder, 30, *command)
+    assert "ended with 3" in second.stdout
+    assert (folder / "log.txt").read_text() == "begun two words\nended\n"
+
+
+def test_a_call_without_a_command_says_what_is_wanted(tmp_path):
+    refused = call(tmp_path, 1)
+    assert (refused.returncode, refused.stderr) == (2, "usage: detached.sh FOLDER SECONDS COMMAND ...\n")
