@@ -14,7 +14,7 @@ import signal
 import sys
 from pathlib import Path
 
-from sharedqkv.study.sittings import Records, Sitting, expected_cost, load_plan
+from sharedqkv.study.sittings import Records, Sitting, expected_s, load_plan
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def show(records: Records, told_s: float | None) -> None:
     total = 0.0
     for number, cell in enumerate(records.plan.cells, 1):
         state = records.state(cell)
-        seconds = 0.0 if state == "done" else expected_cost(records, cell, told_s).device_s
+        seconds = 0.0 if state == "done" else expected_s(records, cell, told_s)
         total += seconds
         state = "not needed" if records.is_taken(cell) else state  # a check of the rate that was taken anyway
         print(f"{number:3} {records.plan.name(cell):70} {state:10} {seconds:5.0f} s, sum {total:6.0f} s")

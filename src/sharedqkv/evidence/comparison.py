@@ -151,20 +151,21 @@ def interval_of_mean(scores: RunScores, alpha: float = 0.05) -> tuple[float, flo
     return t_interval(float(means.mean()), variances, 1 - alpha)
 
 
-def correct_for_family(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons (several tasks, say) with Holm's correction over all of them.
+def correct_for_family(comparisons: Sequence[Comparison], awaited: int = 0) -> list[Comparison]:
+    """The comparisons (several tasks, say) with Holm's correction over all of them, and over those still awaited.
 
     The smallest difference is the one found when no other comparison is called, at alpha divided by their number.
     """
-    corrected = holm([comparison.p for comparison in comparisons])
-    smallest = holm([comparison.smallest_p for comparison in comparisons])
+    family = len(comparisons) + awaited
+    corrected = holm([comparison.p for comparison in comparisons] + [1.0] * awaited)
+    smallest = holm([comparison.smallest_p for comparison in comparisons] + [1.0] * awaited)
     return [
         replace(
             comparison,
-            family=len(comparisons),
+            family=family,
             p_corrected=corrected[index],
             smallest_p_corrected=smallest[index],
-            smallest_difference=_smallest_difference(comparison, comparison.alpha / len(comparisons)),
+            smallest_difference=_smallest_difference(comparison, comparison.alpha / family),
         )
         for index, comparison in enumerate(comparisons)
     ]

@@ -134,11 +134,12 @@ def analyse(
     alpha: float = 0.05,
     untried: Mapping[str, str] | None = None,
     pairs: Sequence[Sequence[tuple[str, str]]] | None = None,
+    awaited: Sequence[int] | None = None,
 ) -> Analysis:
     """From what `run_grid` has left in the runs; `untried` is what it did not run, with the reasons.
 
     `pairs` are a model and its baseline, those that are corrected together in a list of their own; without them every
-    model is compared with the first.
+    model is compared with the first. `awaited` is how many of each list cannot be compared yet, but are to be.
     """
     tasks, lacking = common_tasks(models, plan.tasks)
     left_out = dict.fromkeys(lacking, "not every run has it")
@@ -165,8 +166,8 @@ def analyse(
     if pairs is None:
         pairs = [[(model.name, models[0].name) for model in models[1:]]]
     for (measure, is_main), family in families.items():
-        for compared in pairs:
-            _claim(family, measure, is_main, models, compared, analysis)
+        for compared, to_come in zip(pairs, awaited or [0] * len(pairs), strict=True):
+            _claim(family, measure, is_main, models, compared, analysis, to_come)
     return analysis
 
 
@@ -335,6 +336,7 @@ def _claim(
     models: Sequence[FinetunedModel],
     pairs: Sequence[tuple[str, str]],
     analysis: Analysis,
+    awaited: int = 0,
 ) -> None:
     """Every model against its baseline, where both have scores, with Holm's correction over all of them."""
     by_name, made = {model.name: model for model in models}, []
@@ -347,4 +349,5 @@ def _claim(
                 made.append(compare_scores(mine[model], mine[baseline], paired, analysis.alpha))
             except ValueError as error:  # one seed against several
                 analysis.left_out[f"{model} against {baseline}"] = str(error)
-    analysis.claims.extend(Claim(c.task, measure, c, main) for c in correct_for_family(made))
+    corrected = correct_for_family(made, awaited * len(scores))
+    analysis.claims.extend(Claim(c.task, measure, c, main) for c in corrected)

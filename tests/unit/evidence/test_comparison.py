@@ -117,6 +117,11 @@ def test_a_family_of_tasks_is_corrected():
     assert all(c.called for c in comparisons)
     assert "0.017 with Holm's correction over 8 comparisons" in verdict(comparisons[0])
 
+    [early] = correct_for_family(comparisons[:1], awaited=7)
+    assert (early.family, early.p_corrected) == (8, pytest.approx(8 * 2 / 924))
+    assert early.smallest_p_corrected == comparisons[0].smallest_p_corrected
+    assert early.smallest_difference == comparisons[0].smallest_difference
+
     hopeless = correct_for_family([compare(A_CHECKPOINT, B_CHECKPOINT, [accuracy])] * 2)
     assert not hopeless[0].called
     assert not hopeless[0].could_be_called

@@ -13,7 +13,7 @@ from sharedqkv.evidence.comparison import Comparison, compare_scores, correct_fo
 from sharedqkv.evidence.finetuned import FinetunedModel, task_metrics
 from sharedqkv.evidence.report.bench import Timing
 from sharedqkv.evidence.report.collect import Study
-from sharedqkv.evidence.report.questions import Pair, against_baseline, main_and_others, questions
+from sharedqkv.evidence.report.questions import Pair, against_baseline, awaited, main_and_others, questions
 from sharedqkv.evidence.robustness import Analysis, analyse
 from sharedqkv.evidence.runs import RunScores, combine_scores, score_runs
 from sharedqkv.robustness.chance import chance
@@ -74,10 +74,10 @@ def measure_quality(study: Study) -> Quality:
 
 def _add_comparisons(quality: Quality, study: Study) -> None:
     for family in questions(study):
-        found = _compare(quality, [(quality.average, pair) for pair in family])
+        found = _compare(quality, study, [quality.average], family)
         quality.on_average |= {pair: c for (_, pair), c in found.items()}
     for family in against_baseline(study):
-        by_task = _compare(quality, [(task, pair) for task in quality.tasks for pair in family])
+        by_task = _compare(quality, study, quality.tasks, family)
         quality.by_task |= {(task, model): c for (task, (model, _)), c in by_task.items()}
 
 
@@ -143,18 +143,23 @@ def only(scores: RunScores, seeds: Sequence[tuple[int, int]]) -> RunScores:
     )
 
 
-def _compare(quality: Quality, wanted: Sequence[tuple[str, Pair]]) -> dict[tuple[str, Pair], Comparison]:
+def _compare(
+    quality: Quality, study: Study, tasks: Sequence[str], family: Sequence[Pair]
+) -> dict[tuple[str, Pair], Comparison]:
     """(task, pair) → the comparison, corrected as one family; pairs that cannot be compared are told."""
     made: dict[tuple[str, Pair], Comparison] = {}
-    for task, (model, other) in wanted:
+    to_come = 0
+    for task in tasks:
         scores = quality.scores.get(task, {})
-        if model in scores and other in scores:
-            try:
-                paired = False if len(scores[model].pretrainings) > 1 else None
-                made[task, (model, other)] = compare_scores(scores[model], scores[other], paired)
-            except ValueError as error:  # one seed against several
-                quality.problems[f"{model} against {other}"] = str(error)
-    return dict(zip(made, correct_for_family(list(made.values())), strict=True))
+        to_come += awaited(study, family, {model: len(mine.pretrainings) for model, mine in scores.items()})
+        for model, other in family:
+            if model in scores and other in scores:
+                try:
+                    paired = False if len(scores[model].pretrainings) > 1 else None
+                    made[task, (model, other)] = compare_scores(scores[model], scores[other], paired)
+                except ValueError as error:  # one seed against several
+                    quality.problems[f"{model} against {other}"] = str(error)
+    return dict(zip(made, correct_for_family(list(made.values()), to_come), strict=True))
 
 
 def unit_scores(scores: RunScores) -> np.ndarray:
@@ -179,7 +184,8 @@ def compare_losses(study: Study) -> dict[Pair, Comparison]:
             for a, b in family
             if a in losses and b in losses and (len(losses[a].seeds) == 1) == (len(losses[b].seeds) == 1)
         }
-        found |= dict(zip(made, correct_for_family(list(made.values())), strict=True))
+        to_come = awaited(study, family, {model: len(mine.seeds) for model, mine in losses.items()})
+        found |= dict(zip(made, correct_for_family(list(made.values()), to_come), strict=True))
     return found
 
 
@@ -221,7 +227,9 @@ def measure_robustness(study: Study) -> Robustness:
         tasks=tasks,
     )
     try:
-        return Robustness(analyse(models, plan, pairs=main_and_others(study)), problems)
+        families = main_and_others(study)
+        to_come = [awaited(study, family, {m.name: len(m.runs) for m in models}) for family in families]
+        return Robustness(analyse(models, plan, pairs=families, awaited=to_come), problems)
     except (ValueError, OSError) as error:
         return Robustness(None, {**problems, "robustness": study.without_path(str(error))})
 

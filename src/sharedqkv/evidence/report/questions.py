@@ -1,4 +1,6 @@
-"""Who is compared with whom, and which comparisons are corrected together: fixed before any result is seen."""
+"""Who is compared with whom, and which comparisons are corrected together: told by the study's file, not by results."""
+
+from collections.abc import Mapping, Sequence
 
 from sharedqkv.evidence.report.collect import Study
 
@@ -20,12 +22,27 @@ def against_baseline(study: Study) -> list[list[Pair]]:
 
 def main_and_others(study: Study) -> list[list[Pair]]:
     """As `against_baseline`, but that the study's focus against its baseline is a family of its own, the first."""
+    families = against_baseline(study)
     main = (study.focus.name, study.baseline_of(study.focus.name)) if study.focus else None
-    families: list[list[Pair]] = [[], *([] for _ in against_baseline(study))]
-    for number, family in enumerate(against_baseline(study), 1):
-        for pair in family:
-            families[0 if pair == main else number].append(pair)
-    return [family for family in families if family]
+    others = [[pair for pair in family if pair != main] for family in families]
+    alone = [pair for family in families for pair in family if pair == main]
+    return [family for family in [alone, *others] if family]
+
+
+def awaited(study: Study, family: Sequence[Pair], seeds: Mapping[str, int]) -> int:
+    """How many of the family cannot be compared with so many pre-training seeds of each model, and will be when all
+    cells are done. They count in a correction: else what is called today would not be when the study is finished."""
+    planned = {
+        entrant.name: sum(name.startswith(f"pretrain/{entrant.slug}/") for name in study.info["cells"])
+        for entrant in study.entrants
+    }
+    return sum(_comparable(planned, pair) and not _comparable(seeds, pair) for pair in family)
+
+
+def _comparable(seeds: Mapping[str, int], pair: Pair) -> bool:
+    """From one seed against several nothing can be told."""
+    a, b = (seeds.get(model, 0) for model in pair)
+    return min(a, b) > 0 and (a == 1) == (b == 1)
 
 
 def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair]]:

@@ -6,9 +6,9 @@ the same command goes on in the next sitting. The records have the form of a stu
 `sharedqkv report` reads them.
 """
 
-from sharedqkv.study.sittings.costs import expected_cost
+from sharedqkv.study.sittings.costs import expected_s
 from sharedqkv.study.sittings.plan import Cell, Plan, load_plan
 from sharedqkv.study.sittings.records import Records
 from sharedqkv.study.sittings.sitting import Sitting
 
-__all__ = ["Cell", "Plan", "Records", "Sitting", "expected_cost", "load_plan"]
+__all__ = ["Cell", "Plan", "Records", "Sitting", "expected_s", "load_plan"]

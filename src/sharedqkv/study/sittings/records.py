@@ -145,23 +145,15 @@ class Records:
             file.write(json.dumps(line) + "\n")
 
     def device_s(self, cell: Cell) -> float | None:
-        """What its like took of the device at most, of the last so many as were run side by side: earlier ones ran
-        other code, or began with a compilation."""
-        alike = self._notes_of_its_like(cell)
-        last = alike[-alike[-1]["side_by_side"] :] if alike else []
-        # Older notes do not have it: cells side by side ended together.
-        return max((n.get("device_s", n["seconds"] / n["side_by_side"]) for n in last), default=None)
-
-    def shortest_s(self, cell: Cell) -> float | None:
-        """What its like took at least, from start to end."""
-        return min((note["seconds"] for note in self._notes_of_its_like(cell)), default=None)
-
-    def _notes_of_its_like(self, cell: Cell) -> list[dict[str, Any]]:
-        """Of its model, or of all; a check takes what a whole run takes."""
+        """What its like took of the device at most, in the last round of cells side by side: earlier ones ran other
+        code, or began with a compilation. Its like are those of its model, or all; a check is like a whole run."""
         stage = "pretrain" if cell.stage == "checks" else cell.stage
-        model = f"{stage}/{self.plan.entrant(cell.variant, cell.position).slug}/"
         told = [note for note in self._notes_of(stage) if not note["exit_code"]]
-        return [note for note in told if note["cell"].startswith(model)] or told
+        last = told[-told[-1]["side_by_side"] :] if told else []
+        model = f"{stage}/{self.plan.entrant(cell.variant, cell.position).slug}/"
+        alike = [note for note in last if note["cell"].startswith(model)] or last
+        # Older notes do not have it; in a round all end at about the same time.
+        return max((note.get("device_s", note["seconds"] / note["side_by_side"]) for note in alike), default=None)
 
     def facts(self) -> dict[str, Any]:
         """For study.json, of how it was run: which rates were searched, how many runs shared the device."""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import yaml
 
-from sharedqkv.study.sittings.costs import expected_cost
+from sharedqkv.study.sittings.costs import START_S, expected_s
 from sharedqkv.study.sittings.plan import Cell
 from sharedqkv.study.sittings.records import Records
 from sharedqkv.study.sittings.whole_cell import (
@@ -32,7 +32,8 @@ from sharedqkv.training.recipe import PretrainRecipe
 from sharedqkv.training.run_folder import RunFolder, now
 
 FINETUNINGS_AT_ONCE = 12
-"""Where there are as many cores: each keeps one busy, and some GB of the device if it trains several seeds as one."""
+"""Where there are as many cores: each keeps one busy, and some GB of the device if it trains several seeds as one;
+twelve of `medium`, in six cells, took up to 102 GiB of it."""
 _NEARLY_DONE = 0.1
 """Of what it was expected to take: so much is left at least of a cell that has not ended."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
@@ -60,6 +61,10 @@ class _Running:
     @property
     def left_s(self) -> float:
         return max(self.expected_s - self.used_s, _NEARLY_DONE * self.expected_s)
+
+    @property
+    def is_past_start(self) -> bool:
+        return time.monotonic() - self.began > START_S
 
 
 @dataclass
@@ -97,6 +102,7 @@ class Sitting:
             while time.monotonic() < self.deadline:
                 self._count_time()
                 self._collect()
+                self._count_time()  # what is begun now has no part in what was kept and packed
                 while len(self.running) < self.side_by_side and (found := self._next(cells)) is not None:
                     self._start(*found)
                 if not self.running:
@@ -125,10 +131,18 @@ class Sitting:
         return None
 
     def _ends_in_time(self, cell: Cell) -> bool:
-        """If those that run and this one share the device, and the last of them ends when all of it is done."""
-        cost = expected_cost(self.records, cell, self.expected)
-        together_s = sum(running.left_s for running in self.running) + cost.device_s
-        return max(together_s, cost.shortest_s) <= self.deadline - time.monotonic()
+        """If it shares the device with those that run, and takes as much longer than expected as they do."""
+        late = max([1.0, *(running.used_s / running.expected_s for running in self.running)])
+        own_s = late * self._expected_s(cell)
+        others_s = sum(running.left_s for running in self.running)
+        idle_s = 0.0
+        if self.side_by_side > 1:  # alone on the device a start is part of what a cell takes
+            busy_s = sum(running.left_s for running in self.running if running.is_past_start)
+            idle_s = max(0.0, START_S - busy_s)
+        return idle_s + others_s + own_s <= self.deadline - time.monotonic()
+
+    def _expected_s(self, cell: Cell) -> float:
+        return expected_s(self.records, cell, self.expected)
 
     def _count_time(self) -> None:
         now_s = time.monotonic()
@@ -152,8 +166,7 @@ class Sitting:
             process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables}, start_new_session=True
             )
-        device_s = expected_cost(self.records, cell, self.expected).device_s
-        self.running.append(_Running(cell, process, time.monotonic(), output, device_s))
+        self.running.append(_Running(cell, process, time.monotonic(), output, self._expected_s(cell)))
 
     def _write_whole_cell(self, output: Path, tasks: dict[str, FinetuneRecipe]) -> Path:
         study = self.records.plan.study

@@ -4,7 +4,7 @@ import pytest
 from report_helpers import make_info
 
 from sharedqkv.evidence.report.collect import read_study
-from sharedqkv.evidence.report.questions import against_baseline, main_and_others, questions
+from sharedqkv.evidence.report.questions import against_baseline, awaited, main_and_others, questions
 from sharedqkv.models.specs import parse_spec
 from sharedqkv.tasks.cells import write_json
 
@@ -64,6 +64,20 @@ def test_the_main_question_is_corrected_alone(study_of):
         [("shared, absolute", "standard, absolute"), ("tied, absolute", "standard, absolute")],
     ]
     assert main_and_others(study_of("standard", "tied")) == [[("tied, rotary", "standard, rotary")]]
+
+
+def test_what_is_planned_and_not_there_yet_is_awaited(study_of):
+    study = study_of("standard", "shared", "tied", "narrow")
+    [family] = against_baseline(study)
+    study.info["cells"] = {
+        f"pretrain/{entrant.slug}/{seed}": {"state": "pending"}
+        for entrant in study.entrants
+        for seed in range(1 if entrant.variant == "tied" else 3)  # it can never be tested
+    }
+    now = {"standard, rotary": 3, "shared, rotary": 2, "narrow, rotary": 1, "tied, rotary": 1}
+    assert awaited(study, family, now) == 1
+    assert awaited(study, family, {**now, "narrow, rotary": 2}) == 0
+    assert awaited(study, family, {}) == 2
 
 
 def test_the_main_question_comes_first_and_nothing_is_asked_twice(study_of):

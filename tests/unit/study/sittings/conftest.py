@@ -103,7 +103,7 @@ def add_search_run():
 
 @pytest.fixture
 def sitting(records, tmp_path):
-    def make(seconds=100.0, side_by_side=1, records=records):
+    def make(seconds=300.0, side_by_side=1, records=records):
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)
         (corpus / "manifest.json").write_text('{"length": 32}')

@@ -126,30 +126,53 @@ def test_time_cannot_be_negative(records):
         Sitting(records, Path("c"), Path("w"), -1.0)
 
 
-@pytest.mark.parametrize(("told_s", "fits"), [(40.0, True), (55.0, False)])
-def test_a_cell_must_end_with_those_that_share_the_device(sitting, told_s, fits):
-    """Of 100 s those that run need 40 + 10: the first is half done, the second should have ended long ago."""
-    made = sitting()
-    made.expected = told_s
-    for expected_s, used_s in ((80.0, 40.0), (100.0, 130.0)):
-        made.running.append(_Running(Cell("standard", "rotary", 1), None, 0.0, Path("run"), expected_s, used_s))
-    assert made._ends_in_time(Cell("standard", "rotary")) == fits
+@pytest.fixture
+def sharing(sitting):
+    """A sitting of 1,000 s with cells that run: seconds since their start, expected and used of the device."""
+
+    def make(told_s, *running):
+        made = sitting(seconds=1000.0, side_by_side=6)
+        made.expected = told_s
+        for ago_s, expected_s, used_s in running:
+            began = time.monotonic() - ago_s
+            made.running.append(_Running(Cell("shared", "rotary"), None, began, Path("run"), expected_s, used_s))
+        return made._ends_in_time(Cell("standard", "rotary"))
+
+    return make
 
 
-def test_a_cell_alone_on_the_device_takes_its_start_too(sitting):
-    made = sitting()
-    made.expected = 60.0
-    assert not made._ends_in_time(Cell("standard", "rotary"))  # 45 s to start
-    made.expected = 50.0
+def test_a_cell_must_end_with_those_that_share_the_device(sharing):
+    half_done, nearly_done = (300.0, 800.0, 400.0), (300.0, 500.0, 480.0)  # 400 and 50 s are left
+    assert sharing(540.0, half_done, nearly_done)
+    assert not sharing(560.0, half_done, nearly_done)
+
+
+def test_a_start_is_hidden_by_those_past_theirs(sharing):
+    assert sharing(540.0, (300.0, 800.0, 400.0), (1.0, 50.0, 0.0))
+    assert not sharing(540.0, (1.0, 400.0, 0.0), (1.0, 50.0, 0.0))  # all are starting: 75 s more
+    assert not sharing(930.0)
+    assert sharing(920.0)
+    assert not sharing(930.0, (300.0, 100.0, 95.0))  # it ends before the newcomer has started
+
+
+def test_where_others_are_late_so_will_it_be(sharing):
+    assert sharing(700.0, (300.0, 100.0, 100.0))
+    assert not sharing(700.0, (300.0, 100.0, 150.0))
+
+
+def test_alone_on_the_device_nothing_is_added(sitting):
+    made = sitting(seconds=100.0)
+    made.expected = 99.0
     assert made._ends_in_time(Cell("standard", "rotary"))
 
 
-def test_those_that_run_share_the_device(sitting, records):
-    made = sitting(side_by_side=4)
+def test_those_that_run_share_the_time(sitting, records):
+    made, began = sitting(side_by_side=4), time.monotonic()
     made.run()
+    elapsed = time.monotonic() - began
     told = [json.loads(line) for line in (records.folder / "sittings.jsonl").read_text().splitlines()]
     assert all(0 < note["device_s"] < note["seconds"] for note in told[:4])
-    assert sum(note["device_s"] for note in told) < 100
+    assert 0.5 * elapsed < sum(note["device_s"] for note in told) < elapsed + 0.1
 
 
 def test_stopping_a_cell_stops_its_children(sitting, records, tmp_path):
