@@ -119,10 +119,11 @@ def _train(trainer: PretrainTrainer, run: RunFolder, checkpoint: Path | None, st
     try:
         with stop.listening():
             trainer.resume(checkpoint)
-        trainer.watch.check_now(trainer.state.global_step)
-        outcome = _finish(trainer, run, stop, is_main)
+            trainer.watch.check_now(trainer.state.global_step)
+            outcome = _stopped(trainer, run, stop, is_main)  # told here: the signal may come twice
+        outcome = outcome or _finish(trainer, run, is_main)
     except BaseException as error:
-        if is_main:
+        if is_main and run.info()["state"] == "running":
             run.set_state("failed", error=f"{type(error).__name__}: {error}", ended=now())
         raise
     if outcome.state == "done":
@@ -334,12 +335,18 @@ def _begin(
     run.begin_sitting(str(checkpoint) if checkpoint else None)
 
 
-def _finish(trainer: PretrainTrainer, run: RunFolder, stop: Stop, is_main: bool) -> Outcome:
+def _stopped(trainer: PretrainTrainer, run: RunFolder, stop: Stop, is_main: bool) -> Outcome | None:
+    """None if nobody asked for it, or if it was the last step anyway."""
     step = trainer.state.global_step
-    if stop.signal is not None and step < trainer.state.max_steps:
-        if is_main:
-            run.set_state("stopped", ended=now(), step=step)
-        return Outcome(run, "stopped", step, stop.signal)
+    if stop.signal is None or step >= trainer.state.max_steps:
+        return None
+    if is_main:
+        run.set_state("stopped", ended=now(), step=step)
+    return Outcome(run, "stopped", step, stop.signal)
+
+
+def _finish(trainer: PretrainTrainer, run: RunFolder, is_main: bool) -> Outcome:
+    step = trainer.state.global_step
     if trainer.last_evaluation is None or trainer.last_evaluation[0] != step:
         trainer.evaluate()
     _save_model(trainer, run, is_main)
