@@ -5,6 +5,7 @@ import os
 # Before torch is imported: see the Makefile.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads differ in their last digits from run to run
 
 import importlib
 import importlib.util
