@@ -63,6 +63,11 @@ class _Running:
         return max(self.expected_s - self.used_s, _NEARLY_DONE * self.expected_s)
 
     @property
+    def late(self) -> float:
+        """How many times as much as expected it has used."""
+        return self.used_s / max(self.expected_s, 1.0)  # notes of the shortest have 0.0
+
+    @property
     def is_past_start(self) -> bool:
         return time.monotonic() - self.began > START_S
 
@@ -87,6 +92,8 @@ class Sitting:
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.side_by_side < 1:
             raise ValueError("seconds must be positive, and side_by_side at least 1")
+        if self.expected is not None and self.expected <= 0:
+            raise ValueError(f"expected {self.expected:g} s of the device for a run: must be positive")
         if self.task_data is not None and not self.task_data.is_dir():
             raise FileNotFoundError(f"{self.task_data}: no such folder of tasks")
         self.deadline = time.monotonic() + self.seconds
@@ -132,7 +139,7 @@ class Sitting:
 
     def _ends_in_time(self, cell: Cell) -> bool:
         """If it shares the device with those that run, and takes as much longer than expected as they do."""
-        late = max([1.0, *(running.used_s / running.expected_s for running in self.running)])
+        late = max([1.0, *(running.late for running in self.running)])
         own_s = late * self._expected_s(cell)
         others_s = sum(running.left_s for running in self.running)
         idle_s = 0.0

@@ -124,6 +124,8 @@ def test_other_text_is_refused(sitting, tmp_path):
 def test_time_cannot_be_negative(records):
     with pytest.raises(ValueError, match="seconds must be positive"):
         Sitting(records, Path("c"), Path("w"), -1.0)
+    with pytest.raises(ValueError, match="expected 0 s of the device for a run: must be positive"):
+        Sitting(records, Path("c"), Path("w"), 1.0, expected=0.0)
 
 
 @pytest.fixture
@@ -158,6 +160,7 @@ def test_a_start_is_hidden_by_those_past_theirs(sharing):
 def test_where_others_are_late_so_will_it_be(sharing):
     assert sharing(700.0, (300.0, 100.0, 100.0))
     assert not sharing(700.0, (300.0, 100.0, 150.0))
+    assert sharing(700.0, (300.0, 0.0, 0.5))
 
 
 def test_alone_on_the_device_nothing_is_added(sitting):
