@@ -31,6 +31,7 @@ run() {
 
 if [ ! -e "$folder/begun" ]; then
     date +%s >"$folder/begun"
+    touch "$folder/log.txt" # it is shown below, perhaps before COMMAND has written anything
     if command -v nvidia-cuda-mps-control >/dev/null; then
         export CUDA_MPS_PIPE_DIRECTORY="$folder/mps" CUDA_MPS_LOG_DIRECTORY="$folder/mps"
         mkdir -p "$folder/mps"

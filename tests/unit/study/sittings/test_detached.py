@@ -17,7 +17,8 @@ def call(*arguments):
 def test_it_goes_on_after_the_first_call_and_is_begun_once(tmp_path):
     folder = tmp_path / "a folder"
     command = ("bash", "-c", 'echo begun "$1"; sleep 3; echo ended; exit 3', "-", "two words")
-    first = call(folder, 1, *command)
+    first = call(folder, 0, *command)
+    assert first.returncode == 0
     assert "it goes on" in first.stdout
     second = call(folder, 30, *command)
     assert "ended with 3" in second.stdout
