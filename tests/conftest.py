@@ -9,7 +9,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads differ 
 
 import importlib
 import importlib.util
+import signal
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -31,6 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a script starts in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # or what a test starts and interrupts is deaf too
     # xdist workers import one after the other what each would compute with; one thread each is plenty.
     torch.set_num_threads(1)
     source = config.getoption("--variants-from")
@@ -68,6 +72,18 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(autouse=True)
 def _seeded() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A handler that a test leaves behind would break another one, in another process every time."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers]
+    yield
+    left = [signal.getsignal(number) for number in numbers]
+    for number, handler in zip(numbers, before, strict=True):
+        signal.signal(number, handler)
+    assert left == before
 
 
 @pytest.fixture

@@ -122,9 +122,25 @@ def test_accumulation_gives_the_same_trajectory(corpus, tmp_path):
 def test_two_processes_give_the_same_trajectory(corpus, tmp_path):
     fields = {"rows_per_device": 4, "dropout": 0.0, "eval_rows": 13}
     assert run_here(corpus, tmp_path / "one", **{**fields, "rows_per_device": 8}) == 0
-    result = run_child("", corpus, tmp_path / "two", launcher=two_processes(), **fields)
+    result = run_child(TELL_WRAPPED, corpus, tmp_path / "two", launcher=two_processes(), **fields)
     assert result.returncode == 0, result.stderr[-3000:]
+    assert result.stderr.count("wrapped models outlive their group: 0") == 2
     assert_curves_close(tmp_path / "two", tmp_path / "one")
+
+
+TELL_WRAPPED = """
+import gc
+import torch.distributed
+
+def tell(*group):
+    from torch.nn.parallel import DistributedDataParallel
+    wrapped = [thing for thing in gc.get_objects() if isinstance(thing, DistributedDataParallel)]
+    sys.stderr.write(f"wrapped models outlive their group: {len(wrapped)}\\n")
+    destroy(*group)
+
+destroy, torch.distributed.destroy_process_group = torch.distributed.destroy_process_group, tell
+"""
+"""Such a model would destroy the group with the GIL held, for which threads of gloo may wait: it hangs now and then."""
 
 
 def two_processes() -> tuple[str, ...]:

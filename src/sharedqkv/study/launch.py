@@ -15,6 +15,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
 import yaml
 
 from sharedqkv.training.pretrain import pretrain, quiet_transformers
@@ -54,10 +55,19 @@ def launch(recipe: PretrainRecipe, processes: int, gpus: Sequence[str] = ()) -> 
     finally:
         with contextlib.suppress(BrokenPipeError):
             launcher.stdin.close()
-        launcher.kill()
-        launcher.wait()
+        _kill_family(launcher)
     if code or RunFolder(output).info()["state"] != "done":
         raise OSError(f"`accelerate launch` ended with {code} before the run was done; its output says why")
+
+
+def _kill_family(launcher: subprocess.Popen[bytes]) -> None:
+    """One that hangs would not see the end of its pipe."""
+    family = [] if launcher.poll() is not None else psutil.Process(launcher.pid).children(recursive=True)
+    launcher.kill()
+    launcher.wait()
+    for process in family:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
 
 
 def _command(recipe: Path, processes: int) -> list[str]:

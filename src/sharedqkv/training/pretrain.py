@@ -128,8 +128,7 @@ def _train(trainer: PretrainTrainer, run: RunFolder, checkpoint: Path | None, st
         raise
     if outcome.state == "done":
         trainer.accelerator.wait_for_everyone()
-    # A process that ends with its group open may abort, and a launcher then ends the others before they are done.
-    trainer.accelerator.end_training()
+    trainer.leave_group()
     return outcome
 
 

@@ -1,5 +1,6 @@
 """Hugging Face's Trainer, thinly subclassed: exact resume, committed checkpoints, honest evaluation."""
 
+import gc
 import json
 import math
 import os
@@ -148,6 +149,17 @@ class PretrainTrainer(Trainer):
         self.last_evaluation = tuple(progress["last_evaluation"]) if progress["last_evaluation"] else None
         self.add_callback(_RestorePendingLoss(self, progress))
         return self.train(resume_from_checkpoint=str(checkpoint))
+
+    def leave_group(self) -> None:
+        """Close the process group, without which a process may abort at its end; the launcher then ends the others.
+
+        The model that wraps ours goes first. It would be the last to hold the group, and torch destroys that with the
+        GIL held, for which threads of gloo may wait: https://github.com/pytorch/pytorch/issues/56297.
+        """
+        self.model_wrapped = self.model
+        self.accelerator.free_memory()
+        gc.collect()
+        self.accelerator.end_training()
 
     # Evaluation
 

@@ -1,9 +1,11 @@
 """A run over several processes: it listens when asked to stop, and nothing of it outlives whoever started it."""
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -17,6 +19,9 @@ from sharedqkv.study.plan import load_study
 from sharedqkv.study.stages import run_cell
 from sharedqkv.training.checkpoints import newest_complete
 from sharedqkv.training.run_folder import RunFolder
+
+PATIENCE_S = 60
+"""A machine may be busy with other tests."""
 
 LONG = (
     TINY[: TINY.index("finetune:")]
@@ -35,6 +40,22 @@ def study(tmp_path_factory):
     """Of a pre-training without end in two processes."""
     folder = tmp_path_factory.mktemp("launched")
     return write_study(folder, LONG), folder / "out"
+
+
+STARTED: list[tuple[subprocess.Popen, Path]] = []
+
+
+@pytest.fixture(autouse=True)
+def _ended():
+    """One test that fails must not break the next."""
+    yield
+    while STARTED:
+        child, folder = STARTED.pop()
+        child.kill()
+        child.wait()
+        for pid in processes_of(folder):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -63,6 +84,7 @@ def start(study: str, folder: Path, *more: str, processes: int = 3) -> subproces
     before = len(run.metrics())
     command = [sys.executable, "-m", "sharedqkv_console", "study", study, "--output", str(folder), *more]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    STARTED.append((child, folder))
     wait_for(lambda: len(run.metrics()) > before or child.poll() is not None, 180, "it never began to train")
     assert child.poll() is None, child.communicate()[0].decode()
     assert len(processes_of(folder)) >= processes  # by default the launcher and two that train
@@ -78,9 +100,9 @@ def test_interrupted_it_saves_a_checkpoint_and_leaves_nothing_running(jobs, numb
     before, _ = newest_complete(run.checkpoints)
     child = start(path, folder, "--jobs", jobs)
     os.killpg(child.pid, number)  # as a terminal does, or a scheduler
-    output = child.communicate(timeout=launch.CHECKPOINT_WAIT_S)[0].decode()
+    output = child.communicate(timeout=launch.CHECKPOINT_WAIT_S + PATIENCE_S)[0].decode()
     assert child.returncode == 130
-    assert processes_of(folder) == []
+    wait_for(lambda: processes_of(folder) == [], PATIENCE_S, "it outlives the study")
     assert run.info()["state"] == "stopped"
     saved, skipped = newest_complete(run.checkpoints)
     assert saved is not None
@@ -101,11 +123,11 @@ def test_a_signal_to_every_process_of_a_job_loses_no_checkpoint(gpus_per_run, tm
     for process in [*psutil.Process(child.pid).children(recursive=True)[::-1], psutil.Process(child.pid)]:
         process.terminate()
         time.sleep(0.02)
-    child.communicate(timeout=launch.CHECKPOINT_WAIT_S)
+    child.communicate(timeout=launch.CHECKPOINT_WAIT_S + PATIENCE_S)
     run = RunFolder(folder / "pretrain/shared/0")
     assert newest_complete(run.checkpoints)[0] is not None
     assert run.info()["state"] == "stopped"
-    wait_for(lambda: processes_of(folder) == [], 10, "it outlives the study")
+    wait_for(lambda: processes_of(folder) == [], PATIENCE_S, "it outlives the study")
 
 
 def test_nothing_outlives_a_killed_study(study):
@@ -113,7 +135,35 @@ def test_nothing_outlives_a_killed_study(study):
     child = start(path, folder, "--jobs", "2")
     child.kill()
     child.communicate()
-    wait_for(lambda: processes_of(folder) == [], 10, "it outlives the study")
+    wait_for(lambda: processes_of(folder) == [], PATIENCE_S, "it outlives the study")
+
+
+DEAF = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+pathlib.Path({told!r}).write_text(str(child.pid))
+time.sleep(600)
+"""
+
+
+def test_one_that_hangs_does_not_outlive_the_study_either(study, tmp_path, monkeypatch):
+    path, folder = study
+    plan, told = load_study(path), tmp_path / "pid"
+    monkeypatch.setattr(launch, "_command", lambda *_: [sys.executable, "-c", DEAF.format(told=str(told))])
+    monkeypatch.setattr(launch, "CHECKPOINT_WAIT_S", 0.1)
+
+    def interrupt():
+        wait_for(lambda: told.exists() and told.read_text(), PATIENCE_S, "it never began")
+        os.kill(os.getpid(), signal.SIGINT)
+
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        run_cell(cells_of(plan)[1], plan, folder, [])
+    wait_for(lambda: not is_running(int(told.read_text())), PATIENCE_S, "it outlives the study")
+
+
+def is_running(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
 def test_the_processes_get_all_gpus_of_the_cell_and_a_port_of_their_own(study, monkeypatch):

@@ -32,7 +32,7 @@ def make_trainer(resume):
         resume=resume,
         state=SimpleNamespace(global_step=3, max_steps=10),
         watch=SimpleNamespace(check_now=lambda step: None),
-        accelerator=SimpleNamespace(end_training=lambda: None),
+        leave_group=lambda: None,
     )
 
 
@@ -58,7 +58,7 @@ def test_a_second_signal_does_not_make_a_stopped_run_a_failed_one(interrupting, 
 
 def test_a_signal_after_the_end_leaves_what_was_told(interrupting, run):
     trainer = make_trainer(sigterm)
-    trainer.accelerator.end_training = sigterm
+    trainer.leave_group = sigterm
     with pytest.raises(KeyboardInterrupt):
         _train(trainer, run, None, Stop(None), is_main=True)
     assert run.info()["state"] == "stopped"

@@ -119,7 +119,8 @@ def test_held_bytes_are_weights_and_adams_moments(model, batch):
 def test_seconds_are_of_one_step():
     import time
 
-    assert 0.01 <= seconds_of(lambda: time.sleep(0.01), steps=3) < 0.03
+    seconds = [seconds_of(lambda: time.sleep(0.01), steps=3) for _ in range(5)]
+    assert 0.01 <= min(seconds) < 0.02  # one may be held up on a busy machine
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has both")
