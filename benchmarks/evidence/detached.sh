@@ -3,9 +3,9 @@
 #
 #   bash benchmarks/evidence/detached.sh FOLDER SECONDS COMMAND ...
 #
-# The first call begins COMMAND (NVIDIA's MPS first, where it is installed) and logs what the GPU does; every call waits
-# until COMMAND has ended, or SECONDS, and shows where it stands. FOLDER gets log.txt, gpu.log (time, memory, use, power,
-# load) and, at the end, the file `over` with the exit code.
+# The first call begins COMMAND (NVIDIA's MPS first, where it is installed; it ends with it) and logs what the GPU does;
+# every call waits until COMMAND has ended, or SECONDS, and shows where it stands. FOLDER gets log.txt, gpu.log (time,
+# memory, use, power, load) and, at the end, the file `over` with the exit code.
 set -euo pipefail
 if [ $# -lt 3 ]; then
     echo "usage: detached.sh FOLDER SECONDS COMMAND ..." >&2
@@ -26,6 +26,9 @@ gpu_log() {
 run() {
     code=0
     "$@" >"$folder/log.txt" 2>&1 || code=$?
+    if [ -d "$folder/mps" ]; then
+        echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true # or it holds the GPU for good
+    fi
     echo "$code" >"$folder/over"
 }
 

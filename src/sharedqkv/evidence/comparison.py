@@ -254,7 +254,7 @@ def _headline(c: Comparison) -> str:
     if not c.could_be_called:
         return (
             f"no verdict: with {_design(c)} no result could have been significant at {c.alpha:g}"
-            f"{_over_family(c)}, since p cannot fall below {c.smallest_p_corrected:.2g}."
+            f"{over_family(c)}, since p cannot fall below {c.smallest_p_corrected:.2g}."
         )
     if c.difference == 0:
         return f"no difference between {ahead} and {behind}."
@@ -278,11 +278,12 @@ def _test(c: Comparison) -> str:
     corrected = f", {c.p_corrected:.2g} with Holm's correction over {c.family} comparisons" if c.family > 1 else ""
     return (
         f"Permutation test on {_design(c)} ({c.runs_a} and {c.runs_b} fine-tuned models): p = {c.p:.2g}{corrected}; "
-        f"the smallest p it can reach is {c.smallest_p:.2g}, and {_reach(c)}."
+        f"the smallest p it can reach is {c.smallest_p:.2g}, and {reach(c)}."
     )
 
 
-def _reach(c: Comparison) -> str:
+def reach(c: Comparison) -> str:
+    """What the test could have found."""
     if c.smallest_difference is not None:
         return f"a difference of {_points(c.smallest_difference)} points would have been found 4 times in 5"
     if c.could_be_called:
@@ -294,7 +295,7 @@ def _design(c: Comparison) -> str:
     return f"{c.units_a} pairs of {c.unit}s" if c.paired else f"{c.units_a} and {c.units_b} {c.unit}s"
 
 
-def _over_family(c: Comparison) -> str:
+def over_family(c: Comparison) -> str:
     return f" over {c.family} comparisons" if c.family > 1 else ""
 
 

@@ -3,11 +3,11 @@
 "Does Self-Attention Need Separate Weights in Transformers?", Kowsher et al., arXiv 2412.00359 and NAACL 2025.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sharedqkv.accounting.savings import paper_claims
-from sharedqkv.evidence.comparison import PRETRAINING, Comparison
+from sharedqkv.evidence.comparison import PRETRAINING, Comparison, over_family, reach
 from sharedqkv.evidence.report.document import Cell, Table, Verdict
 from sharedqkv.evidence.report.measures import Measures, unit_scores
 from sharedqkv.evidence.report.words import code, counted, difference, percent, points, several, signed
@@ -119,7 +119,8 @@ def _scores(measures: Measures) -> Iterator[Finding]:
         if shared is None or other is None or not {shared.name, other.name} <= averages.keys():
             yield Finding(text, "–", "not tested here", "No scores of both models in this study.")
         elif (c := quality.on_average.get((shared.name, other.name))) is not None:
-            yield Finding(text, difference(c), judge(c, claimed), _design(c, list(quality.chance)))
+            tasks = several([code(task) for task in quality.chance])
+            yield Finding(text, difference(c), judge(c, claimed), f"{_rests_on({'': c})}; {tasks}.")
         else:
             yield _described(text, averages[shared.name], averages[other.name])
 
@@ -145,19 +146,27 @@ def judge(c: Comparison, claimed: float | None = None) -> Verdict:
     return "does not hold" if ruled_out else "cannot be told"
 
 
-def _design(c: Comparison, tasks: Sequence[str]) -> str:
-    models = f"{c.runs_a} and {c.runs_b} fine-tuned models"
-    return f"{_seeds(c)}; {models}; {several([code(task) for task in tasks])}."
+def _rests_on(found: Mapping[str, Comparison]) -> str:
+    """Seeds, the least p and what would have been found, by what was compared; once where it is the same for all."""
+    told = [_once({name: tell(c) for name, c in found.items()}) for tell in (_seeds, _least_p, reach)]
+    return "; ".join(told)
 
 
 def _seeds(c: Comparison) -> str:
-    """How many, and whether a test could call anything with them."""
     alike = c.units_a == c.units_b
     seeds = f"{counted(c.units_a, c.unit)} of each" if alike else f"{c.units_a} and {c.units_b} {c.unit}s"
-    if c.could_be_called:
-        return seeds
-    over = f" over {c.family} comparisons" if c.family > 1 else ""
-    return f"{seeds}, too few for any test: p cannot fall below {c.smallest_p_corrected:.2g}{over}"
+    return f"{seeds}, {c.runs_a} and {c.runs_b} fine-tuned models"
+
+
+def _least_p(c: Comparison) -> str:
+    least = f"{c.smallest_p_corrected:.2g}{over_family(c)}"
+    return f"p can fall to {least}" if c.could_be_called else f"too few for any test: p cannot fall below {least}"
+
+
+def _once(told: Mapping[str, str]) -> str:
+    if len(set(told.values())) == 1:
+        return next(iter(told.values()))
+    return "; ".join(f"{name}: {text}" for name, text in told.items())
 
 
 def _span_tasks(measures: Measures) -> Finding:
@@ -169,7 +178,8 @@ def _span_tasks(measures: Measures) -> Finding:
         return Finding(claim, "–", "not tested here", "No task of this kind in this study.")
     declines = [_opposite(judge(c)) for c in found.values()]
     measured = "; ".join(f"{code(task)}: {difference(c)}" for task, c in found.items())
-    return Finding(claim, measured, together(declines), _design(next(iter(found.values())), list(found)))
+    rests_on = f"{_rests_on({code(task): c for task, c in found.items()})}."
+    return Finding(claim, measured, together(declines), rests_on)
 
 
 def _opposite(verdict: Verdict) -> Verdict:
@@ -199,7 +209,8 @@ def _robust(measures: Measures, claim: str, what: str, of_noise: bool) -> Findin
     if not found:
         return Finding(claim, "–", "not tested here", f"No comparison under {what} in this study.")
     measured = "; ".join(f"{claim.subject}: {difference(claim.comparison)}" for claim in found)
-    rests_on = f"{_seeds(found[0].comparison)}; measured is the {found[0].measure}."
+    compared = {claim.subject: claim.comparison for claim in found}
+    rests_on = f"{_rests_on(compared)}; measured is the {found[0].measure}."
     return Finding(claim, measured, together([_verdict_of(claim) for claim in found]), rests_on)
 
 

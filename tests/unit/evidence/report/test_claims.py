@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from sharedqkv.evidence.report.claims import claims_table, findings, judge, together
+from sharedqkv.evidence.report.claims import _rests_on, claims_table, findings, judge, together
 from sharedqkv.evidence.report.measures import Saving, only
 
 
@@ -24,7 +24,9 @@ def test_a_planted_disadvantage_refutes(measures):
     over_standard = finding_on(measures, "GLUE: 0.38 points over `standard`")
     assert over_standard.verdict == "does not hold"
     assert over_standard.measured.startswith("−17.9 points")
-    assert "5 pre-training seeds of each; 5 and 5 fine-tuned models" in over_standard.rests_on
+    rests_on = "5 pre-training seeds of each, 5 and 5 fine-tuned models; p can fall to 0.0079; a difference of "
+    assert over_standard.rests_on.startswith(rests_on)
+    assert " points would have been found 4 times in 5; " in over_standard.rests_on
     assert finding_on(measures, "Not in the paper").verdict == "does not hold"
     assert finding_on(measures, "Out of domain").verdict == "does not hold"
 
@@ -35,8 +37,18 @@ def test_unlike_numbers_of_seeds_are_told_and_why_they_are_too_few(measures):
     )
     quality = dataclasses.replace(measures.quality, on_average={("shared", "standard"): c})
     told = finding_on(dataclasses.replace(measures, quality=quality), "GLUE: 0.38").rests_on
-    few = "5 and 2 pre-training seeds, too few for any test: p cannot fall below 0.19 over 4 comparisons; "
+    few = "5 and 2 pre-training seeds, 5 and 5 fine-tuned models; too few for any test: p cannot fall below 0.19 over 4"
     assert told.startswith(few)
+
+
+def test_what_several_comparisons_rest_on_is_told_once_where_it_is_the_same(measures):
+    c = measures.quality.on_average["shared", "standard"]
+    fewer = dataclasses.replace(c, units_b=3, smallest_difference=None)
+    same, other = _rests_on({"cola": c, "sst2": c}), _rests_on({"cola": c, "sst2": fewer})
+    assert same == _rests_on({"": c})
+    assert "cola: 5 pre-training seeds of each, 5 and 5 fine-tuned models; sst2: 5 and 3 pre-training seeds" in other
+    assert other.count("p can fall to 0.0079;") == 1
+    assert other.endswith("; sst2: a difference could be called only after that of another comparison")
 
 
 def test_a_decline_on_questions_is_what_the_paper_says(measures):
