@@ -5,7 +5,9 @@ import os
 # Before torch is imported: see the Makefile.
 os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # sums of several threads differ in their last digits from run to run
+os.environ["OMP_NUM_THREADS"] = "1"  # sums of several threads differ in their last digits from run to run
+# What reports say of the checkout must not change while somebody works in it.
+os.environ.setdefault("SHAREDQKV_GIT_SHA", "0" * 40)
 
 import importlib
 import importlib.util
@@ -33,6 +35,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if importlib.util.find_spec("hypothesis"):  # tests on a borrowed GPU do without
+        _load_hypothesis_profile()
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in what a script starts in the background
         signal.signal(signal.SIGINT, signal.default_int_handler)  # or what a test starts and interrupts is deaf too
     # xdist workers import one after the other what each would compute with; one thread each is plenty.
@@ -44,6 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[VARIANTS] = [name for name in variant_names() if not source or name not in known]
     if not config.stash[VARIANTS]:
         raise pytest.UsageError(f"--variants-from {source}: it registers no variant")
+
+
+def _load_hypothesis_profile() -> None:
+    """A busy machine is no failure, and a suite that gates others must say the same every time."""
+    from hypothesis import HealthCheck, settings
+
+    settings.register_profile(
+        "suite", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
+    )
+    settings.load_profile("suite")
 
 
 VARIANTS = pytest.StashKey[list[str]]()

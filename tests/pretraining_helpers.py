@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 import sharedqkv_console
 from sharedqkv.data.prepare import PrepareArguments, prepare
 
@@ -77,7 +79,15 @@ def run_child(
         command = [sys.executable, *launcher, str(script)]
     else:
         command = [sys.executable, "-c", code]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        try:
+            output, errors = child.communicate(timeout=600)
+        except subprocess.TimeoutExpired:
+            for process in psutil.Process(child.pid).children(recursive=True):
+                process.kill()
+            child.kill()
+            raise
+    return subprocess.CompletedProcess(command, child.returncode, output, errors)
 
 
 def curve(output: Path) -> list[dict[str, Any]]:

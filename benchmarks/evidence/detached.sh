@@ -29,7 +29,8 @@ run() {
     if [ -d "$folder/mps" ]; then
         echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true # or it holds the GPU for good
     fi
-    echo "$code" >"$folder/over"
+    echo "$code" >"$folder/over.part"
+    mv "$folder/over.part" "$folder/over" # there whole or not at all
 }
 
 if [ ! -e "$folder/begun" ]; then

@@ -120,7 +120,7 @@ def test_the_first_tab_leads_past_the_contents(open_page):
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip to the content"
     page.keyboard.press("Enter")
-    assert page.url.endswith("#content")
+    page.wait_for_url("**#content")
 
 
 def test_details_open(open_page):

@@ -188,7 +188,7 @@ def test_killed_and_started_again_it_gives_the_same_bytes(
     command = [sys.executable, "-c", STOPPED_RUN, str(source), str(vocabulary), str(tmp_path / "out")]
     assert subprocess.run([*command, "1"], check=False).returncode == -signal.SIGKILL
     finished = [len(list(work.glob("tokens/0*.npz")))]
-    for folder, parts in (("tokens", source.stat().st_size // 20_000), ("rows", 2)):
+    for folder, parts in (("tokens", source.stat().st_size // 40_000), ("rows", 2)):
         with subprocess.Popen([*command, "2"]) as process:
             while len(list(work.glob(f"{folder}/0*.npz"))) < parts:
                 assert process.poll() is None, "it ended before it could be killed"

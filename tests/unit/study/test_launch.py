@@ -85,7 +85,9 @@ def start(study: str, folder: Path, *more: str, processes: int = 3) -> subproces
     command = [sys.executable, "-m", "sharedqkv_console", "study", study, "--output", str(folder), *more]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     STARTED.append((child, folder))
-    wait_for(lambda: len(run.metrics()) > before or child.poll() is not None, 180, "it never began to train")
+    wait_for(
+        lambda: len(run.metrics()) > before or child.poll() is not None, 10 * PATIENCE_S, "it never began to train"
+    )
     assert child.poll() is None, child.communicate()[0].decode()
     assert len(processes_of(folder)) >= processes  # by default the launcher and two that train
     return child
@@ -163,7 +165,10 @@ def test_one_that_hangs_does_not_outlive_the_study_either(study, tmp_path, monke
 
 
 def is_running(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def test_the_processes_get_all_gpus_of_the_cell_and_a_port_of_their_own(study, monkeypatch):

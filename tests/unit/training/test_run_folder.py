@@ -1,9 +1,12 @@
 import json
 import os
+import shutil
+import subprocess
 
 import pytest
 
-from sharedqkv.training.run_folder import RunFolder, environment
+from sharedqkv.training import run_folder
+from sharedqkv.training.run_folder import RunFolder, environment, git_state
 
 
 @pytest.fixture
@@ -49,3 +52,29 @@ def test_an_unwritable_place_is_named(tmp_path):
 
 def test_environment_is_json(monkeypatch):
     assert json.loads(json.dumps(environment()))["cpu_count"] == os.cpu_count()
+
+
+def test_a_bare_copy_names_its_commit(monkeypatch):
+    monkeypatch.setenv("SHAREDQKV_GIT_SHA", "abc")
+    assert git_state() == {"sha": "abc", "dirty": None}
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="needs git")
+def test_a_checkout_names_its_commit_and_whether_it_was_changed(tmp_path, monkeypatch):
+    monkeypatch.delenv("SHAREDQKV_GIT_SHA")
+    monkeypatch.setattr(run_folder, "__file__", str(tmp_path / "checkout" / "code.py"))
+
+    def git(*arguments):
+        identity = ("-c", "user.name=nobody", "-c", "user.email=nobody@example.org", "-c", "commit.gpgsign=false")
+        return subprocess.check_output(["git", *identity, *arguments], cwd=tmp_path / "checkout", text=True).strip()
+
+    (tmp_path / "checkout").mkdir()
+    assert git_state() is None
+    git("init", "--quiet")
+    (tmp_path / "checkout" / "code.py").write_text("1")
+    git("add", "code.py")
+    git("commit", "--quiet", "--message=first")
+    sha = git("rev-parse", "HEAD")
+    assert git_state() == {"sha": sha, "dirty": False}
+    (tmp_path / "checkout" / "code.py").write_text("2")
+    assert git_state() == {"sha": sha, "dirty": True}

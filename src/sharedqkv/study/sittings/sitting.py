@@ -173,7 +173,9 @@ class Sitting:
             process = subprocess.Popen(
                 command, stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **variables}, start_new_session=True
             )
-        self.running.append(_Running(cell, process, time.monotonic(), output, self._expected_s(cell)))
+        expected = self._expected_s(cell)
+        self._count_time()  # planning and starting are nothing that it takes
+        self.running.append(_Running(cell, process, self.counted_to, output, expected))
 
     def _write_whole_cell(self, output: Path, tasks: dict[str, FinetuneRecipe]) -> Path:
         study = self.records.plan.study
