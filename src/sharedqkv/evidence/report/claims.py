@@ -148,8 +148,8 @@ def judge(c: Comparison, claimed: float | None = None) -> Verdict:
 
 def _rests_on(found: Mapping[str, Comparison]) -> str:
     """Seeds, the least p and what would have been found, by what was compared; once where it is the same for all."""
-    told = [_once({name: tell(c) for name, c in found.items()}) for tell in (_seeds, _least_p, reach)]
-    return "; ".join(told)
+    told = [_once({name: tell(c) for name, c in found.items()}) for tell in (_seeds, _least_p, _reach)]
+    return "; ".join(text for text in told if text)
 
 
 def _seeds(c: Comparison) -> str:
@@ -163,10 +163,14 @@ def _least_p(c: Comparison) -> str:
     return f"p can fall to {least}" if c.could_be_called else f"too few for any test: p cannot fall below {least}"
 
 
+def _reach(c: Comparison) -> str:
+    return reach(c) if c.could_be_called else ""  # that there is none has been said
+
+
 def _once(told: Mapping[str, str]) -> str:
     if len(set(told.values())) == 1:
         return next(iter(told.values()))
-    return "; ".join(f"{name}: {text}" for name, text in told.items())
+    return "; ".join(f"{name}: {text}" for name, text in told.items() if text)
 
 
 def _span_tasks(measures: Measures) -> Finding:
