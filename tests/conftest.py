@@ -7,7 +7,7 @@ os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ["OMP_NUM_THREADS"] = "1"  # sums of several threads differ in their last digits from run to run
 # What reports say of the checkout must not change while somebody works in it.
-os.environ.setdefault("SHAREDQKV_GIT_SHA", "0" * 40)
+os.environ["SHAREDQKV_GIT_SHA"] = "0" * 40
 
 import importlib
 import importlib.util
@@ -96,7 +96,8 @@ def _signals_as_before() -> Iterator[None]:
     yield
     left = [signal.getsignal(number) for number in numbers]
     for number, handler in zip(numbers, before, strict=True):
-        signal.signal(number, handler)
+        if handler is not None:  # None: not Python's
+            signal.signal(number, handler)
     assert left == before
 
 

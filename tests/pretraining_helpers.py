@@ -1,5 +1,6 @@
 """A small corpus, and runs through the command line: in this process, or in a child that is killed."""
 
+import contextlib
 import json
 import random
 import subprocess
@@ -81,11 +82,13 @@ def run_child(
         command = [sys.executable, "-c", code]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
-            output, errors = child.communicate(timeout=600)
+            output, errors = child.communicate(timeout=500)
         except subprocess.TimeoutExpired:
-            for process in psutil.Process(child.pid).children(recursive=True):
-                process.kill()
+            its_own = psutil.Process(child.pid).children(recursive=True)
             child.kill()
+            for process in its_own:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
             raise
     return subprocess.CompletedProcess(command, child.returncode, output, errors)
 

@@ -27,7 +27,8 @@ run() {
     code=0
     "$@" >"$folder/log.txt" 2>&1 || code=$?
     if [ -d "$folder/mps" ]; then
-        echo quit | nvidia-cuda-mps-control >/dev/null 2>&1 || true # or it holds the GPU for good
+        # Or it holds the GPU for good. It waits for its clients, and one may hang.
+        echo "quit -t 10" | timeout 30 nvidia-cuda-mps-control >/dev/null 2>&1 || true
     fi
     echo "$code" >"$folder/over.part"
     mv "$folder/over.part" "$folder/over" # there whole or not at all

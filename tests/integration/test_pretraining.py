@@ -6,6 +6,7 @@ import signal
 
 import pytest
 import torch
+from accelerate import PartialState
 from pretraining_helpers import KILL_AT_STEP, KILL_IN_SAVE, curve, make_corpus, run_child, run_here
 from safetensors.torch import load_file
 from torch.testing import assert_close
@@ -134,7 +135,7 @@ import torch.distributed
 
 def tell(*group):
     from torch.nn.parallel import DistributedDataParallel
-    wrapped = [thing for thing in gc.get_objects() if isinstance(thing, DistributedDataParallel)]
+    wrapped = [thing for thing in gc.get_objects() if issubclass(type(thing), DistributedDataParallel)]
     sys.stderr.write(f"wrapped models outlive their group: {len(wrapped)}\\n")
     destroy(*group)
 
@@ -191,7 +192,7 @@ def test_other_layouts_train(tmp_path, layout):
     assert losses[-1] < losses[0]
 
 
-def test_a_budget_in_minutes_ends_in_time(corpus, tmp_path):
+def test_a_budget_in_minutes_ends_in_time(corpus, tmp_path, monkeypatch):
     assert run_here(corpus, tmp_path / "run", max_steps="null", max_minutes=0.05, save_steps=1000) == 0
     info = json.loads((tmp_path / "run" / "run.json").read_text())
     assert info["state"] == "done"
@@ -199,9 +200,11 @@ def test_a_budget_in_minutes_ends_in_time(corpus, tmp_path):
         (tmp_path / "run" / "checkpoints" / f"checkpoint-{info['step']}" / "progress.json").read_text()
     )
     assert progress["elapsed_s"] >= 3
-    before = curve(tmp_path / "run")
+    before, closed = curve(tmp_path / "run"), []
+    monkeypatch.setattr(PartialState, "destroy_process_group", lambda state: closed.append(state))
     assert run_here(corpus, tmp_path / "run", max_steps="null", max_minutes=0.05, save_steps=1000, resume="auto") == 0
     assert curve(tmp_path / "run") == before, "a finished run is left alone"
+    assert len(closed) == 1, "a process that ends with its group open may abort"
 
 
 @pytest.mark.parametrize(("budget", "steps"), [({"max_epochs": 0.5}, None), ({"max_tokens": 1000}, 4)])

@@ -22,7 +22,7 @@ import torch
 
 from sharedqkv.study.cells import Cell, write_record
 from sharedqkv.study.definition import Study
-from sharedqkv.study.launch import CHECKPOINT_WAIT_S
+from sharedqkv.study.launch import CHECKPOINT_WAIT_S, family_of, kill
 from sharedqkv.study.stages import remove_if_of_other_settings, run_cell
 
 State = Literal["started", "done", "failed", "left out"]
@@ -270,8 +270,12 @@ def _stop(workers: Iterable[_Worker]) -> None:
         for worker in workers:
             worker.process.join(max(0.0, deadline - time.monotonic()))
     finally:
+        alive = [pid for worker in workers if worker.process.is_alive() and (pid := worker.process.pid) is not None]
+        families = [family_of(pid) for pid in alive]
         for worker in workers:
             worker.process.kill()
+        for family in families:
+            kill(family)
 
 
 def _serve(pipe: Connection, study: Study, folder: Path, parent: int) -> None:

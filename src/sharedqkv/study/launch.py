@@ -2,7 +2,8 @@
 
 The launcher hands a signal on to data loaders too, which breaks the run, and kills it 30 seconds later. So it gets
 none. Its standard input is a pipe that the training processes inherit and watch: a byte for each asks them to save a
-checkpoint and stop; its end, also when whoever holds the other side was killed, ends them at once.
+checkpoint and stop; its end, also when whoever holds the other side was killed, ends them at once. One that hangs
+sees neither, so whoever gives up waiting kills all of them.
 """
 
 import contextlib
@@ -12,7 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import psutil
@@ -55,18 +56,24 @@ def launch(recipe: PretrainRecipe, processes: int, gpus: Sequence[str] = ()) -> 
     finally:
         with contextlib.suppress(BrokenPipeError):
             launcher.stdin.close()
-        _kill_family(launcher)
+        family = family_of(launcher.pid) if launcher.poll() is None else []
+        launcher.kill()
+        launcher.wait()
+        kill(family)
     if code or RunFolder(output).info()["state"] != "done":
         raise OSError(f"`accelerate launch` ended with {code} before the run was done; its output says why")
 
 
-def _kill_family(launcher: subprocess.Popen[bytes]) -> None:
-    """One that hangs would not see the end of its pipe."""
-    family = [] if launcher.poll() is not None else psutil.Process(launcher.pid).children(recursive=True)
-    launcher.kill()
-    launcher.wait()
-    for process in family:
-        with contextlib.suppress(psutil.NoSuchProcess):
+def family_of(pid: int) -> list[psutil.Process]:
+    """All that a living process has started, and that those have."""
+    with contextlib.suppress(psutil.Error):
+        return psutil.Process(pid).children(recursive=True)
+    return []
+
+
+def kill(processes: Iterable[psutil.Process]) -> None:
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
             process.kill()
 
 

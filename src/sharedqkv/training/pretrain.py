@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import PartialState
 from filelock import FileLock, Timeout
 from transformers import AutoTokenizer, PrinterCallback, TrainingArguments, set_seed
 from transformers.utils import logging as hf_logging
@@ -69,6 +70,7 @@ def pretrain(recipe: PretrainRecipe, resume: str = "no") -> Outcome:
     with _claimed(run, is_main):
         checkpoint, finished = _first_process_decides(lambda: _where_to_start(run, resume, recipe, data_hash), is_main)
         if finished:
+            PartialState().destroy_process_group()
             return Outcome(run, "done", run.info()["step"])
         if is_main:
             _warn_of_little_data(recipe, train_rows, validation_rows)

@@ -151,14 +151,14 @@ class PretrainTrainer(Trainer):
         return self.train(resume_from_checkpoint=str(checkpoint))
 
     def leave_group(self) -> None:
-        """Close the process group, without which a process may abort at its end; the launcher then ends the others.
+        """A process that ends with its group open may abort, and a launcher then ends the others before they are done.
 
         The model that wraps ours goes first. It would be the last to hold the group, and torch destroys that with the
         GIL held, for which threads of gloo may wait: https://github.com/pytorch/pytorch/issues/56297.
         """
         self.model_wrapped = self.model
-        self.accelerator.free_memory()
-        gc.collect()
+        self.accelerator.free_memory()  # other versions keep the wrapped model there
+        gc.collect()  # where it is part of a cycle
         self.accelerator.end_training()
 
     # Evaluation

@@ -52,6 +52,7 @@ def read_only_folder():
         try:
             os.seteuid(65534)
         except OSError as error:
+            shutil.rmtree(folder)
             pytest.skip(f"root cannot act as somebody else here: {error}")
     yield folder
     if is_root:

@@ -89,7 +89,9 @@ class Shop:
         class Worker:
             def __init__(self, study, folder, gpu):
                 self.gpu, self.pipe, self.cell = gpu, object(), None
-                self.process = SimpleNamespace(is_alive=lambda: True, join=lambda wait: None, kill=lambda: None)
+                self.process = SimpleNamespace(
+                    pid=None, is_alive=lambda: True, join=lambda wait: None, kill=lambda: None
+                )
 
             def give(self, cell, gpus):
                 assert self.gpu in gpus

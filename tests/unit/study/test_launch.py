@@ -1,6 +1,7 @@
 """A run over several processes: it listens when asked to stop, and nothing of it outlives whoever started it."""
 
 import contextlib
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -8,12 +9,13 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 from study_helpers import TINY, write_study
 
-from sharedqkv.study import launch
+from sharedqkv.study import execute, launch
 from sharedqkv.study.cells import cells_of
 from sharedqkv.study.plan import load_study
 from sharedqkv.study.stages import run_cell
@@ -161,6 +163,19 @@ def test_one_that_hangs_does_not_outlive_the_study_either(study, tmp_path, monke
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         run_cell(cells_of(plan)[1], plan, folder, [])
+    wait_for(lambda: not is_running(int(told.read_text())), PATIENCE_S, "it outlives the study")
+
+
+def test_nor_does_one_of_a_worker_that_does_not_stop(tmp_path, monkeypatch):
+    told = tmp_path / "pid"
+    command = [sys.executable, "-c", DEAF.format(told=str(told))]
+    process = multiprocessing.get_context("spawn").Process(target=subprocess.run, args=(command,))
+    process.start()
+    wait_for(lambda: told.exists() and told.read_text(), PATIENCE_S, "it never began")
+    monkeypatch.setattr(execute, "CHECKPOINT_WAIT_S", 0.1)
+    execute._stop([SimpleNamespace(process=process, ask_to_stop=lambda: None)])
+    process.join(PATIENCE_S)
+    assert process.exitcode == -signal.SIGKILL
     wait_for(lambda: not is_running(int(told.read_text())), PATIENCE_S, "it outlives the study")
 
 

@@ -36,7 +36,7 @@ def test_mps_ends_with_the_command(tmp_path, monkeypatch):
     command = f'echo "$CUDA_MPS_PIPE_DIRECTORY: at work" >> "{tmp_path}/told"'
     assert "ended with 0" in call(folder, 30, "bash", "-c", command).stdout
     assert (tmp_path / "told").read_text().splitlines() == [
-        f"{folder}/mps: {what}" for what in ("-d", "at work", "quit")
+        f"{folder}/mps: {what}" for what in ("-d", "at work", "quit -t 10")
     ]
 
 

@@ -187,9 +187,13 @@ def test_what_planning_takes_is_not_counted_to_what_is_planned(sitting, records)
         return plan_next(cells)
 
     made._next = plan_slowly
+    began = time.monotonic()
     made.run()
+    elapsed = time.monotonic() - began
     told = [json.loads(line) for line in (records.folder / "sittings.jsonl").read_text().splitlines()]
     assert all(note["device_s"] <= note["seconds"] for note in told)
+    planned = 0.5 * len(told)
+    assert sum(note["device_s"] for note in told) <= elapsed - planned + 0.05 * len(told)  # each rounded to a tenth
 
 
 def test_stopping_a_cell_stops_its_children(sitting, records, tmp_path):
