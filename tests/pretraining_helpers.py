@@ -1,6 +1,5 @@
 """A small corpus, and runs through the command line: in this process, or in a child that is killed."""
 
-import contextlib
 import json
 import random
 import subprocess
@@ -8,10 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import psutil
-
 import sharedqkv_console
 from sharedqkv.data.prepare import PrepareArguments, prepare
+from sharedqkv.study.launch import family_of, kill
 
 NAMES = ["anna", "bob", "carl", "dora", "emil", "fritz", "greta", "hans", "ida", "jan"]
 VERBS = ["sees", "likes", "helps", "calls", "finds", "asks"]
@@ -84,11 +82,9 @@ def run_child(
         try:
             output, errors = child.communicate(timeout=500)
         except subprocess.TimeoutExpired:
-            its_own = psutil.Process(child.pid).children(recursive=True)
+            its_own = family_of(child.pid)
             child.kill()
-            for process in its_own:
-                with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+            kill(its_own)
             raise
     return subprocess.CompletedProcess(command, child.returncode, output, errors)
 

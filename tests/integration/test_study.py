@@ -7,12 +7,13 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
+from process_helpers import is_running, wait_for
 from study_helpers import TINY, write_study
 
 import sharedqkv_console
 from sharedqkv.evidence.report import strip_timed
+from sharedqkv.study.launch import family_of
 from sharedqkv.study.shipped import SHIPPED
 
 
@@ -69,13 +70,6 @@ def test_started_again_it_does_nothing_and_a_change_runs_what_it_changes(whole, 
     assert "8 cells to run" in listed
 
 
-def is_at_work(process: psutil.Process) -> bool:
-    try:
-        return process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
 @pytest.mark.parametrize(
     "stage", ["pretrain/shared/0", pytest.param("finetune/shared/0", marks=pytest.mark.slow), "robust/standard/1"]
 )
@@ -87,13 +81,10 @@ def test_killed_and_started_again_it_ends_with_the_same_report(stage, whole, tmp
     while not (out / "logs" / f"{stage}.log").exists() and child.poll() is None and time.monotonic() < deadline:
         time.sleep(0.02)
     time.sleep(0.3)
-    its_processes = psutil.Process(child.pid).children(recursive=True)
+    its_processes = family_of(child.pid)
     child.kill()
     assert child.wait() == -signal.SIGKILL
-    deadline = time.monotonic() + 60
-    while any(is_at_work(process) for process in its_processes):
-        assert time.monotonic() < deadline, "they outlive the study"
-        time.sleep(0.05)
+    wait_for(lambda: not any(is_running(process.pid) for process in its_processes), "they outlive the study")
     assert run(study, out, "--jobs", "1") == 0
     assert predictions(out) == predictions(whole)
     assert report(out) == report(whole)

@@ -2,9 +2,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
+from process_helpers import is_running, wait_for
 
 from sharedqkv.data.workers import Workers
 
@@ -68,15 +68,4 @@ with Workers(2) as workers:
         pids = [int(pid) for pid in process.stdout.readline().split()]
         process.kill()
     assert pids
-    deadline = time.monotonic() + 60
-    while any(is_running(pid) for pid in pids):
-        assert time.monotonic() < deadline, "workers outlive the process that made them"
-        time.sleep(0.02)
-
-
-def is_running(pid):
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rsplit(")", 1)[1].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    wait_for(lambda: not any(is_running(pid) for pid in pids), "workers outlive the process that made them")

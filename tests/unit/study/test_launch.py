@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
+from process_helpers import PATIENCE_S, is_running, wait_for
 from study_helpers import TINY, write_study
 
 from sharedqkv.study import execute, launch
@@ -21,9 +22,6 @@ from sharedqkv.study.plan import load_study
 from sharedqkv.study.stages import run_cell
 from sharedqkv.training.checkpoints import newest_complete
 from sharedqkv.training.run_folder import RunFolder
-
-PATIENCE_S = 60
-"""A machine may be busy with other tests."""
 
 LONG = (
     TINY[: TINY.index("finetune:")]
@@ -73,13 +71,6 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def wait_for(condition, seconds: float, what: str):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.1)
-
-
 def start(study: str, folder: Path, *more: str, processes: int = 3) -> subprocess.Popen:
     """The command, when its run has made its first steps."""
     run = RunFolder(folder / "pretrain/shared/0")
@@ -87,9 +78,8 @@ def start(study: str, folder: Path, *more: str, processes: int = 3) -> subproces
     command = [sys.executable, "-m", "sharedqkv_console", "study", study, "--output", str(folder), *more]
     child = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
     STARTED.append((child, folder))
-    wait_for(
-        lambda: len(run.metrics()) > before or child.poll() is not None, 10 * PATIENCE_S, "it never began to train"
-    )
+    what = "it never began to train"
+    wait_for(lambda: len(run.metrics()) > before or child.poll() is not None, what, 10 * PATIENCE_S)
     assert child.poll() is None, child.communicate()[0].decode()
     assert len(processes_of(folder)) >= processes  # by default the launcher and two that train
     return child
@@ -106,7 +96,7 @@ def test_interrupted_it_saves_a_checkpoint_and_leaves_nothing_running(jobs, numb
     os.killpg(child.pid, number)  # as a terminal does, or a scheduler
     output = child.communicate(timeout=launch.CHECKPOINT_WAIT_S + PATIENCE_S)[0].decode()
     assert child.returncode == 130
-    wait_for(lambda: processes_of(folder) == [], PATIENCE_S, "it outlives the study")
+    wait_for(lambda: processes_of(folder) == [], "it outlives the study")
     assert run.info()["state"] == "stopped"
     saved, skipped = newest_complete(run.checkpoints)
     assert saved is not None
@@ -131,7 +121,7 @@ def test_a_signal_to_every_process_of_a_job_loses_no_checkpoint(gpus_per_run, tm
     run = RunFolder(folder / "pretrain/shared/0")
     assert newest_complete(run.checkpoints)[0] is not None
     assert run.info()["state"] == "stopped"
-    wait_for(lambda: processes_of(folder) == [], PATIENCE_S, "it outlives the study")
+    wait_for(lambda: processes_of(folder) == [], "it outlives the study")
 
 
 def test_nothing_outlives_a_killed_study(study):
@@ -139,7 +129,7 @@ def test_nothing_outlives_a_killed_study(study):
     child = start(path, folder, "--jobs", "2")
     child.kill()
     child.communicate()
-    wait_for(lambda: processes_of(folder) == [], PATIENCE_S, "it outlives the study")
+    wait_for(lambda: processes_of(folder) == [], "it outlives the study")
 
 
 DEAF = """
@@ -157,13 +147,13 @@ def test_one_that_hangs_does_not_outlive_the_study_either(study, tmp_path, monke
     monkeypatch.setattr(launch, "CHECKPOINT_WAIT_S", 0.1)
 
     def interrupt():
-        wait_for(lambda: told.exists() and told.read_text(), PATIENCE_S, "it never began")
+        wait_for(lambda: told.exists() and told.read_text(), "it never began")
         os.kill(os.getpid(), signal.SIGINT)
 
     threading.Thread(target=interrupt).start()
     with pytest.raises(KeyboardInterrupt):
         run_cell(cells_of(plan)[1], plan, folder, [])
-    wait_for(lambda: not is_running(int(told.read_text())), PATIENCE_S, "it outlives the study")
+    wait_for(lambda: not is_running(int(told.read_text())), "it outlives the study")
 
 
 def test_nor_does_one_of_a_worker_that_does_not_stop(tmp_path, monkeypatch):
@@ -171,19 +161,12 @@ def test_nor_does_one_of_a_worker_that_does_not_stop(tmp_path, monkeypatch):
     command = [sys.executable, "-c", DEAF.format(told=str(told))]
     process = multiprocessing.get_context("spawn").Process(target=subprocess.run, args=(command,))
     process.start()
-    wait_for(lambda: told.exists() and told.read_text(), PATIENCE_S, "it never began")
+    wait_for(lambda: told.exists() and told.read_text(), "it never began")
     monkeypatch.setattr(execute, "CHECKPOINT_WAIT_S", 0.1)
     execute._stop([SimpleNamespace(process=process, ask_to_stop=lambda: None)])
     process.join(PATIENCE_S)
     assert process.exitcode == -signal.SIGKILL
-    wait_for(lambda: not is_running(int(told.read_text())), PATIENCE_S, "it outlives the study")
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+    wait_for(lambda: not is_running(int(told.read_text())), "it outlives the study")
 
 
 def test_the_processes_get_all_gpus_of_the_cell_and_a_port_of_their_own(study, monkeypatch):
