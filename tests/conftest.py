@@ -9,6 +9,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # sums of several threads differ in their l
 # What reports say of the checkout must not change while somebody works in it.
 os.environ["SHAREDQKV_GIT_SHA"] = "0" * 40
 
+import gc
 import importlib
 import importlib.util
 import signal
@@ -50,6 +51,10 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError(f"--variants-from {source}: it registers no variant")
 
 
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # or the interpreter frees nothing of it at its end, and Triton complains
+
+
 def _load_hypothesis_profile() -> None:
     """A busy machine is no failure, and a suite that gates others must say the same every time."""
     from hypothesis import HealthCheck, settings
@@ -81,6 +86,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """A test with an argument `variant` runs on every variant."""
     if "variant" in metafunc.fixturenames:
         metafunc.parametrize("variant", metafunc.config.stash[VARIANTS])
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_is_found_quickly() -> None:
+    """Every training ends with a full garbage collection, which would look at all modules and tests each time."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)
