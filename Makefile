@@ -7,6 +7,8 @@ WORKERS ?= 2
 export ONEDNN_MAX_CPU_ISA ?= AVX512_CORE_BF16
 export HF_HUB_DISABLE_TELEMETRY = 1
 export TOKENIZERS_PARALLELISM = false
+# Where it is set, each of the many processes that the tests start would compile the package anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help install study docs test test-all check style clean
