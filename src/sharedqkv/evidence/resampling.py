@@ -1,6 +1,6 @@
 """The bootstrap: scores on resampled examples, and means over resampled seeds.
 
-A resample of n examples is a row of n counts that add up to n. Most metrics follow from counts by a few matrix
+A resample of n examples is a column of n counts that add up to n. Most metrics follow from counts by a few matrix
 products, for all resamples at once; the rest are computed on the repeated examples, one by one.
 """
 
@@ -19,14 +19,20 @@ def mean_score(labels: np.ndarray, scores: np.ndarray) -> float:
     return float(np.mean(scores))
 
 
+def plain_scores(labels: np.ndarray, predictions_RN: np.ndarray, metrics: Sequence[Metric]) -> np.ndarray:
+    """Score of each run on all examples, each counted once; several metrics are averaged."""
+    once_N1 = np.ones((len(labels), 1))
+    return np.mean([_scores(metric, once_N1, labels, predictions_RN) for metric in metrics], axis=0)[:, 0]
+
+
 def resampled_scores(
     labels: np.ndarray, predictions_RN: np.ndarray, metrics: Sequence[Metric], draws: int, seed: int
 ) -> np.ndarray:
     """Score of each run on `draws` resamples of the examples, the same for all runs; several metrics are averaged."""
     rng = np.random.default_rng(seed)
     parts = []
-    for counts_DN in _resamples(len(labels), draws, rng):
-        parts.append(np.mean([_scores(metric, counts_DN, labels, predictions_RN) for metric in metrics], axis=0))
+    for counts_ND in _resamples(len(labels), draws, rng):
+        parts.append(np.mean([_scores(metric, counts_ND, labels, predictions_RN) for metric in metrics], axis=0))
     return np.concatenate(parts, axis=1)
 
 
@@ -61,67 +67,68 @@ def _resamples(num_examples: int, draws: int, rng: np.random.Generator) -> Itera
         rows = min(chunk, draws - first)
         picked = rng.integers(num_examples, size=(rows, num_examples)) + num_examples * np.arange(rows)[:, None]
         counts = np.bincount(picked.ravel(), minlength=rows * num_examples)
-        yield counts.reshape(rows, num_examples).astype(float)
+        yield counts.reshape(rows, num_examples).T.astype(float, order="C")
 
 
-def _scores(metric: Metric, counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+def _scores(metric: Metric, counts_ND: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
     """Of each run in each resample."""
     by_counts = _BY_COUNTS.get(metric)
     if metric in (f1, matthews) and not (np.isin(labels_N, (0, 1)).all() and np.isin(predictions_RN, (0, 1)).all()):
         by_counts = None
     if by_counts is not None:
-        return by_counts(counts_DN, labels_N, predictions_RN)
-    repeated = [np.repeat(np.arange(len(labels_N)), counts.astype(int)) for counts in counts_DN]
+        return by_counts(counts_ND, labels_N, predictions_RN)
+    repeated = [np.repeat(np.arange(len(labels_N)), counts.astype(int)) for counts in counts_ND.T]
     return np.array([[metric(labels_N[picked], run[picked]) for picked in repeated] for run in predictions_RN])
 
 
-def _accuracy(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
-    return (labels_N == predictions_RN) @ counts_DN.T / len(labels_N)
+def _accuracy(counts_ND: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    return (labels_N == predictions_RN) @ counts_ND / len(labels_N)
 
 
-def _mean_score(counts_DN: np.ndarray, labels_N: np.ndarray, scores_RN: np.ndarray) -> np.ndarray:
-    return scores_RN @ counts_DN.T / len(labels_N)
+def _mean_score(counts_ND: np.ndarray, labels_N: np.ndarray, scores_RN: np.ndarray) -> np.ndarray:
+    return scores_RN @ counts_ND / len(labels_N)
 
 
-def _f1(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
-    both_RD, predicted_RD = (values @ counts_DN.T for values in (labels_N * predictions_RN, predictions_RN))
-    return _ratio(2 * both_RD, counts_DN @ labels_N + predicted_RD)
+def _f1(counts_ND: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    both_RD, predicted_RD = (values @ counts_ND for values in (labels_N * predictions_RN, predictions_RN))
+    return _ratio(2 * both_RD, labels_N @ counts_ND + predicted_RD)
 
 
-def _pearson(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+def _pearson(counts_ND: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
     # About their means, so that little is lost in the differences below.
     x_N, y_RN = labels_N - labels_N.mean(), predictions_RN - predictions_RN.mean(axis=1, keepdims=True)
     mean_x, square_x, mean_y, square_y, product = (
-        values @ counts_DN.T / len(labels_N) for values in (x_N, x_N * x_N, y_RN, y_RN * y_RN, x_N * y_RN)
+        values @ counts_ND / len(labels_N) for values in (x_N, x_N * x_N, y_RN, y_RN * y_RN, x_N * y_RN)
     )
     variances_RD = np.maximum(square_x - mean_x**2, 0) * np.maximum(square_y - mean_y**2, 0)
     return _ratio(product - mean_x * mean_y, np.sqrt(variances_RD))
 
 
-def _spearman(counts_DN: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
-    x_DN = _ranks(counts_DN, labels_N)
-    weighted_x_DN = counts_DN * x_DN
-    variance_x_D = _sums(weighted_x_DN, x_DN)
+def _spearman(counts_ND: np.ndarray, labels_N: np.ndarray, predictions_RN: np.ndarray) -> np.ndarray:
+    x_ND = _ranks(counts_ND, labels_N)
+    weighted_x_ND = counts_ND * x_ND
+    variance_x_D = _sums(weighted_x_ND, x_ND)
     correlations = []
     for predictions_N in predictions_RN:
-        y_DN = _ranks(counts_DN, predictions_N)
-        variance_y_D = _sums(counts_DN * y_DN, y_DN)
-        correlations.append(_ratio(_sums(weighted_x_DN, y_DN), np.sqrt(variance_x_D * variance_y_D)))
+        y_ND = _ranks(counts_ND, predictions_N)
+        variance_y_D = _sums(counts_ND * y_ND, y_ND)
+        correlations.append(_ratio(_sums(weighted_x_ND, y_ND), np.sqrt(variance_x_D * variance_y_D)))
     return np.array(correlations)
 
 
-def _sums(a_DN: np.ndarray, b_DN: np.ndarray) -> np.ndarray:
+def _sums(a_ND: np.ndarray, b_ND: np.ndarray) -> np.ndarray:
     """Of products, in each resample."""
-    return np.einsum("dn,dn->d", a_DN, b_DN)
+    return np.einsum("nd,nd->d", a_ND, b_ND)
 
 
-def _ranks(counts_DN: np.ndarray, values_N: np.ndarray) -> np.ndarray:
+def _ranks(counts_ND: np.ndarray, values_N: np.ndarray) -> np.ndarray:
     """Rank of every example within each resample, about the middle one; equal values share their mean rank."""
     distinct, group_N = np.unique(values_N, return_inverse=True)
     order = np.argsort(group_N, kind="stable")
-    firsts = np.searchsorted(group_N[order], np.arange(len(distinct)))
-    size_DG = np.add.reduceat(counts_DN[:, order], firsts, axis=1)
-    return (np.cumsum(size_DG, axis=1) - (size_DG + len(values_N)) / 2)[:, group_N]
+    size_GD = counts_ND[order]  # whole rows, which is why examples come first
+    if len(distinct) < len(values_N):
+        size_GD = np.add.reduceat(size_GD, np.searchsorted(group_N[order], np.arange(len(distinct))), axis=0)
+    return (np.cumsum(size_GD, axis=0) - (size_GD + len(values_N)) / 2)[group_N]
 
 
 def _ratio(numerator: np.ndarray, denominator: np.ndarray) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from sharedqkv.evidence.resampling import resampled_scores
+from sharedqkv.evidence.resampling import plain_scores, resampled_scores
 from sharedqkv.evidence.statistics import McNemar, mcnemar
 from sharedqkv.tasks.metrics import Metric
 
@@ -58,7 +58,7 @@ def score_runs(
     """Score every run of the models, on all examples and on resamples that are the same for all runs."""
     labels, predictions = _aligned(models)
     predictions_RN = np.concatenate(predictions)
-    scores_R = np.array([np.mean([metric(labels, run) for metric in metrics]) for run in predictions_RN])
+    scores_R = plain_scores(labels, predictions_RN, metrics)
     draws_RD = resampled_scores(labels, predictions_RN, metrics, draws, seed)
     cuts = np.cumsum([len(runs) for runs in predictions])[:-1]
     return [

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from sharedqkv.evidence import resampling
-from sharedqkv.evidence.resampling import hierarchical_bootstrap, mean_score, resampled_scores
+from sharedqkv.evidence.resampling import hierarchical_bootstrap, mean_score, plain_scores, resampled_scores
 from sharedqkv.tasks.metrics import accuracy, f1, matthews, pearson, spearman
 
 
@@ -17,7 +17,7 @@ def numbers(rng, runs=3, examples=40):
     return labels, np.round(predictions, 1)
 
 
-@pytest.mark.parametrize(
+every_metric = pytest.mark.parametrize(
     ("metric", "data"),
     [
         (accuracy, classes),
@@ -29,6 +29,22 @@ def numbers(rng, runs=3, examples=40):
     ],
     ids=lambda value: value.__name__,
 )
+
+
+@every_metric
+def test_scores_on_all_examples_equal_the_metric(metric, data):
+    labels, predictions = data(np.random.default_rng(1))
+    assert plain_scores(labels, predictions, [metric]) == pytest.approx([metric(labels, run) for run in predictions])
+
+
+@pytest.mark.parametrize("metric", [accuracy, matthews], ids=lambda metric: metric.__name__)
+def test_scores_of_three_classes_equal_the_metric(metric):
+    rng = np.random.default_rng(0)
+    labels, predictions = rng.integers(3, size=60), rng.integers(3, size=(2, 60))
+    assert plain_scores(labels, predictions, [metric]) == pytest.approx([metric(labels, run) for run in predictions])
+
+
+@every_metric
 def test_scores_from_counts_equal_the_metric_on_repeated_examples(metric, data):
     labels, predictions = data(np.random.default_rng(1))
     # A wrapper is unknown to the table of fast forms, so the metric itself is called.

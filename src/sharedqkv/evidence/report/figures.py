@@ -42,6 +42,8 @@ _SETTINGS: dict[Any, Any] = {
     "lines.markersize": 5,
 }
 _WIDTH = 6.0
+_LONGEST_LABEL = 29
+"""Letters in a line beside a panel."""
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,11 @@ def draw(name: str, size: tuple[float, float], paint: Callable[[Any], None]) -> 
     """`paint` gets an empty matplotlib figure."""
     import matplotlib
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
     with matplotlib.rc_context({**_SETTINGS, "svg.hashsalt": name}):
-        figure = Figure(figsize=size, layout="constrained")
+        # Letters of the PNG are a little wider than those it is laid out with, so it gets a margin.
+        figure = Figure(figsize=size, layout=ConstrainedLayoutEngine(w_pad=0.08))
         paint(figure)
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", transparent=True, metadata={"Date": None, "Creator": None})
@@ -203,6 +207,8 @@ def draw_differences(
 ) -> Drawing:
     """A panel a task: how far each model is from the baseline, with intervals, in points."""
     models = list(dict.fromkeys(d.model for differences in by_task.values() for d in differences))
+    labels = [_folded(model) for model in models]
+    row_height = 0.25 + 0.08 * max(label.count("\n") for label in labels)
 
     def paint(figure: Any) -> None:
         for (task, differences), panel in zip(by_task.items(), _panels(figure, len(by_task)), strict=False):
@@ -213,12 +219,20 @@ def draw_differences(
                     [d.value], [models.index(d.model)], xerr=bars, **look.points(), ecolor=look.colour, capsize=2.5
                 )
             panel.set_title(task)
-            panel.set_yticks(range(len(models)), models)
+            panel.set_yticks(range(len(models)), labels)
             panel.set_ylim(len(models) - 0.5, -0.5)
             panel.grid(axis="y", visible=False)
         figure.supxlabel(f"points more or less than {baseline}", fontsize=9)
 
-    return draw(name, (_WIDTH, _lines(len(by_task)) * (0.25 * len(models) + 0.7) + 0.3), paint)
+    return draw(name, (_WIDTH, _lines(len(by_task)) * (row_height * len(models) + 0.7) + 0.3), paint)
+
+
+def _folded(model: str) -> str:
+    """In lines that leave the panels room; a variant's fields are not torn apart."""
+    lines = [""]
+    for part in re.findall(r"[^:,]+[:,]?", model):
+        lines[-1:] = [lines[-1] + part] if len(lines[-1] + part) <= _LONGEST_LABEL else [lines[-1], part]
+    return "\n".join(line for line in lines if line)
 
 
 def _columns(panels: int) -> int:

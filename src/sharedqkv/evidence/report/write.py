@@ -44,8 +44,9 @@ def build_document(measures: Measures) -> Document:
     study = measures.study
     looks = styles([entrant.name for entrant in study.entrants])
     caution = (
-        "A claim holds, or does not, when a test calls a difference; nor does it hold when the interval rules the claimed "
-        "figure out and the seeds would suffice for a test. Otherwise it cannot be told. All verdicts are about this study's models and data, not about the paper's."
+        "A claim holds, or does not, when a test calls a difference; nor does it hold when the interval rules the "
+        "claimed figure out and the seeds would suffice for a test. Otherwise it cannot be told. All verdicts are "
+        "about this study's models and data, not about the paper's."
     )
     sections = [
         Section("summary", "Summary", [*state_of(study), *summary(measures)]),

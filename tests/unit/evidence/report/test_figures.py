@@ -1,11 +1,22 @@
 """Figures are equal byte by byte, fit into one page, and differ without colour."""
 
+import io
 import re
 
 import numpy as np
 import pytest
+from matplotlib.image import imread
 
-from sharedqkv.evidence.report.figures import Point, best_for_price, draw_losses, draw_maps, draw_pareto, styles
+from sharedqkv.evidence.report.figures import (
+    Difference,
+    Point,
+    best_for_price,
+    draw_differences,
+    draw_losses,
+    draw_maps,
+    draw_pareto,
+    styles,
+)
 
 LOOKS = styles(["standard", "shared"])
 
@@ -59,3 +70,14 @@ def test_losses_without_held_out_points_or_entropy():
     drawing = draw_losses("losses", {"standard": [(1000, 5.0), (2000, 4.0)]}, {"standard": []}, None, LOOKS)
     assert "unigram" not in drawing.svg
     assert drawing.png.startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("tasks", [1, 2, 6])
+def test_long_names_are_not_cut_off(tasks):
+    name = "standard:num_hidden_layers=7,intermediate_size=1904,num_attention_heads=8"
+    differences = [Difference(model, -2.0, -4.0, 1.0) for model in ("shared", name)]
+    by_task = {f"task {number}": differences for number in range(tasks)}
+    drawing = draw_differences("differences", by_task, "standard", styles(["shared", name]))
+    picture = imread(io.BytesIO(drawing.png))[:, :, :3]
+    assert (picture[:, :2] == 1).all(), "ink at the left edge"
+    assert (picture[:, 200:] < 1).any(), "it is not empty"
