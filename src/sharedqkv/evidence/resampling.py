@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from sharedqkv.tasks.metrics import Metric, accuracy, f1, matthews, pearson, spearman
+from sharedqkv.tasks.metrics import Metric, accuracy, checked, f1, matthews, pearson, spearman
 
 _MAX_COUNTS = 8_000_000
 """Counts held at once, to bound the memory."""
@@ -21,6 +21,8 @@ def mean_score(labels: np.ndarray, scores: np.ndarray) -> float:
 
 def plain_scores(labels: np.ndarray, predictions_RN: np.ndarray, metrics: Sequence[Metric]) -> np.ndarray:
     """Score of each run on all examples, each counted once; several metrics are averaged."""
+    for run in predictions_RN:
+        checked(labels, run)  # NaN would pass for a low score in the forms by counts
     once_N1 = np.ones((len(labels), 1))
     return np.mean([_scores(metric, once_N1, labels, predictions_RN) for metric in metrics], axis=0)[:, 0]
 

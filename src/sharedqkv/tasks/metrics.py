@@ -16,20 +16,20 @@ Metric = Callable[[Any, Any], float]
 def accuracy(labels: Any, predictions: Any) -> float:
     from sklearn.metrics import accuracy_score
 
-    return float(accuracy_score(*_checked(labels, predictions)))
+    return float(accuracy_score(*checked(labels, predictions)))
 
 
 def f1(labels: Any, predictions: Any) -> float:
     """F1 of class 1."""
     from sklearn.metrics import f1_score
 
-    return float(f1_score(*_checked(labels, predictions), zero_division=0))
+    return float(f1_score(*checked(labels, predictions), zero_division=0))
 
 
 def matthews(labels: Any, predictions: Any) -> float:
     from sklearn.metrics import matthews_corrcoef
 
-    labels, predictions = _checked(labels, predictions)
+    labels, predictions = checked(labels, predictions)
     if _is_constant(labels) or _is_constant(predictions):
         return 0.0
     return float(matthews_corrcoef(labels, predictions))
@@ -38,7 +38,7 @@ def matthews(labels: Any, predictions: Any) -> float:
 def pearson(labels: Any, predictions: Any) -> float:
     from scipy.stats import pearsonr
 
-    labels, predictions = _checked(labels, predictions)
+    labels, predictions = checked(labels, predictions)
     if _is_constant(labels) or _is_constant(predictions):
         return 0.0
     return float(pearsonr(labels.astype(float), predictions.astype(float)).statistic)
@@ -47,7 +47,7 @@ def pearson(labels: Any, predictions: Any) -> float:
 def spearman(labels: Any, predictions: Any) -> float:
     from scipy.stats import spearmanr
 
-    labels, predictions = _checked(labels, predictions)
+    labels, predictions = checked(labels, predictions)
     if _is_constant(labels) or _is_constant(predictions):
         return 0.0
     return float(spearmanr(labels, predictions).statistic)
@@ -113,7 +113,8 @@ def _is_constant(values: np.ndarray) -> bool:
     return bool((values == values[0]).all())
 
 
-def _checked(labels: Any, predictions: Any) -> tuple[np.ndarray, np.ndarray]:
+def checked(labels: Any, predictions: Any) -> tuple[np.ndarray, np.ndarray]:
+    """As arrays, if they can be scored."""
     labels, predictions = np.asarray(labels), np.asarray(predictions)
     if labels.ndim != 1 or labels.shape != predictions.shape:
         raise ValueError(

@@ -37,6 +37,21 @@ def test_scores_on_all_examples_equal_the_metric(metric, data):
     assert plain_scores(labels, predictions, [metric]) == pytest.approx([metric(labels, run) for run in predictions])
 
 
+@every_metric
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_a_run_that_diverged_is_not_scored(metric, data, bad):
+    labels, predictions = data(np.random.default_rng(1))
+    predictions = predictions.astype(float)
+    predictions[1, 3] = bad
+    with pytest.raises(ValueError, match="diverge"):
+        plain_scores(labels, predictions, [metric])
+
+
+def test_a_split_without_labels_is_not_scored():
+    with pytest.raises(ValueError, match="without labels"):
+        plain_scores(np.full(5, -1), np.zeros((2, 5)), [accuracy])
+
+
 @pytest.mark.parametrize("metric", [accuracy, matthews], ids=lambda metric: metric.__name__)
 def test_scores_of_three_classes_equal_the_metric(metric):
     rng = np.random.default_rng(0)

@@ -67,6 +67,7 @@ def test_processes_are_as_many_as_are_useful_and_leave_processors_free(processor
 
 
 def test_processes_give_way_and_do_not_search_what_was_there_for_garbage(monkeypatch):
+    gc.unfreeze()  # what the suite itself has frozen would hide whether they do it
     monkeypatch.setattr(Desk, "prepare", niceness_and_frozen)
     with_gpu(monkeypatch, processors=4)
     with Workers(Desk([])) as workers:

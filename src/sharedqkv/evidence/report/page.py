@@ -1,7 +1,9 @@
 """A report as one HTML file that needs nothing else: style, script and figures are inside."""
 
 import re
+from collections.abc import Callable
 from importlib.resources import files
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
@@ -9,21 +11,29 @@ from markupsafe import Markup, escape
 from sharedqkv.evidence.report.document import Document, Figure, file_stem, mark_timed
 
 _NAME = re.compile("`([^`]+)`")
+_BETWEEN_FIELDS = re.compile(r"(?<=[:,])(?=\w)")
+"""Where the long name of a model may go on in the next line."""
 
 
 def page(document: Document) -> str:
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {
+    filters: dict[str, Callable[..., Any]] = {
         "timed": lambda markup: Markup(mark_timed(str(markup))),
-        "inline": lambda text: Markup(_NAME.sub(r"<code>\1</code>", str(escape(text)))),
+        "inline": _inline,
+        "breakable": lambda text: Markup(_BETWEEN_FIELDS.sub("<wbr>", str(_inline(text)))),
         "stem": file_stem,
         "kind": lambda block: type(block).__name__.lower(),
         "drawing": _drawing,
     }
+    environment.filters |= filters
     resources = files("sharedqkv.evidence.report") / "resources"
     texts = {name: (resources / name).read_text(encoding="utf-8") for name in ("page.html", "page.css", "page.js")}
     template = environment.from_string(texts["page.html"])
     return template.render(document=document, style=Markup(texts["page.css"]), script=Markup(texts["page.js"])) + "\n"
+
+
+def _inline(text: str) -> Markup:
+    return Markup(_NAME.sub(r"<code>\1</code>", str(escape(text))))
 
 
 def _drawing(figure: Figure) -> Markup:

@@ -8,7 +8,7 @@ import pytest
 from sharedqkv.evidence.report.document import Cell, Document, Paragraph, Section, Table, strip_timed
 from sharedqkv.evidence.report.page import page
 
-VOID = {"meta", "link", "path", "use", "image", "rect", "br"}
+VOID = {"meta", "link", "path", "use", "image", "rect", "br", "wbr"}
 
 
 class Elements(HTMLParser):
@@ -89,3 +89,12 @@ def test_timed_parts_are_elements_of_that_class(html):
     assert len(timed) == html.count("<!--timed-->") > 5
     assert 'class="timed' not in strip_timed(html)
     assert "A training step" not in strip_timed(html)
+
+
+def test_long_names_break_between_their_fields():
+    name = Cell("standard:num_hidden_layers=7,intermediate_size=1904")
+    table = Table("sizes", "Sizes", ("model", "shared:bias=true"), [(name, Cell("1, 2: 3"))], [])
+    text = page(Document("A title", "", [Section("one", "One", [table])]))
+    assert '<th scope="row">standard:<wbr>num_hidden_layers=7,<wbr>intermediate_size=1904</th>' in text
+    assert '<th scope="col">shared:<wbr>bias=true</th>' in text
+    assert "1, 2: 3" in text
