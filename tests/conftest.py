@@ -91,7 +91,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.fixture(autouse=True, scope="module")
 def _garbage_is_found_quickly() -> None:
     """Every training ends with a full garbage collection, which would look at all modules and tests each time."""
-    gc.unfreeze()  # or what the last file left would stay for good
     gc.collect()
     gc.freeze()
 
