@@ -15,6 +15,8 @@ Record = Mapping[str, Any]
 """A line of a CSV file: column → value."""
 Verdict = Literal["holds", "does not hold", "cannot be told", "not tested here"]
 
+BETWEEN_FIELDS = re.compile(r"(?<=[:,])(?=\w)")
+"""Where a model's long name, like `grouped:num_query_heads=7`, may go on in the next line."""
 _TIMED = re.compile(r"<!--timed-->.*?<!--/timed-->", re.DOTALL)
 
 

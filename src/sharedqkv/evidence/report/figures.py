@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from sharedqkv.evidence.report.document import Drawing
+from sharedqkv.evidence.report.document import BETWEEN_FIELDS, Drawing
 from sharedqkv.evidence.robustness import Curve
 
 _INK = "#010203"
@@ -230,7 +230,7 @@ def draw_differences(
 def _folded(model: str) -> str:
     """In lines that leave the panels room; a variant's fields are not torn apart."""
     lines = [""]
-    for part in re.findall(r"[^:,]+[:,]?", model):
+    for part in BETWEEN_FIELDS.split(model):
         lines[-1:] = [lines[-1] + part] if len(lines[-1] + part) <= _LONGEST_LABEL else [lines[-1], part]
     return "\n".join(line for line in lines if line)
 

@@ -8,11 +8,9 @@ from typing import Any
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup, escape
 
-from sharedqkv.evidence.report.document import Document, Figure, file_stem, mark_timed
+from sharedqkv.evidence.report.document import BETWEEN_FIELDS, Document, Figure, file_stem, mark_timed
 
 _NAME = re.compile("`([^`]+)`")
-_BETWEEN_FIELDS = re.compile(r"(?<=[:,])(?=\w)")
-"""Where the long name of a model may go on in the next line."""
 
 
 def page(document: Document) -> str:
@@ -20,7 +18,7 @@ def page(document: Document) -> str:
     filters: dict[str, Callable[..., Any]] = {
         "timed": lambda markup: Markup(mark_timed(str(markup))),
         "inline": _inline,
-        "breakable": lambda text: Markup(_BETWEEN_FIELDS.sub("<wbr>", str(_inline(text)))),
+        "breakable": lambda text: Markup(BETWEEN_FIELDS.sub("<wbr>", str(_inline(text)))),
         "stem": file_stem,
         "kind": lambda block: type(block).__name__.lower(),
         "drawing": _drawing,
