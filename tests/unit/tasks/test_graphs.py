@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from finetuning_helpers import make_model, make_rows
+from finetuning_helpers import make_model, make_questions, make_rows
 from helpers import tiny_config, tiny_model
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -17,6 +17,7 @@ from sharedqkv.tasks import graphs, training
 from sharedqkv.tasks.glue import GLUE
 from sharedqkv.tasks.graphs import GraphedPass
 from sharedqkv.tasks.recipe import FinetuneRecipe
+from sharedqkv.tasks.registry import get_task
 from sharedqkv.tasks.together import Stack
 from sharedqkv.tasks.training import Collator, FinetuneTrainer, build_model, outputs_of, train
 
@@ -178,22 +179,25 @@ def folder(tmp_path_factory):
     return make_model(tmp_path_factory.mktemp("model"), "shared", hidden_size=128, num_hidden_layers=2)
 
 
-RECIPE = FinetuneRecipe(max_length=24, epochs=2, batch_size=4, learning_rate=1e-3, eps=1e-3, dropout=0.0)
+RECIPE = FinetuneRecipe(
+    max_length=24, epochs=2, batch_size=4, learning_rate=1e-3, eps=1e-3, dropout=0.0, stride=4, max_question_length=8
+)
 
 
 def features_of(task, folder, count=10):
-    """The last of three batches has two rows."""
-    return task.features(task.examples(make_rows(task.name, count), ""), load_tokenizer(str(folder)), RECIPE, True)
+    """The last of three batches has two rows; a question may have several windows."""
+    rows = make_questions(count) if task.name == "squad" else make_rows(task.name, count)
+    return task.features(task.examples(rows, ""), load_tokenizer(str(folder)), RECIPE, True)
 
 
-@pytest.mark.parametrize("name", ["cola", "stsb"])
+@pytest.mark.parametrize("name", ["cola", "stsb", "squad"])
 def test_the_trainer_takes_the_same_steps(device, folder, tmp_path, name):
-    task = GLUE[name]
+    task = get_task(name)
 
     def trained(replayed):
         model = build_model(task, folder, RECIPE, seed=0)
         args = TrainingArguments(
-            tmp_path, max_steps=5, per_device_train_batch_size=4, learning_rate=1e-3, adam_epsilon=1e-3, report_to=[],
+            tmp_path, max_steps=7, per_device_train_batch_size=4, learning_rate=1e-3, adam_epsilon=1e-3, report_to=[],
             remove_unused_columns=False, save_strategy="no", disable_tqdm=True, use_cpu=not HAS_GPU,
         )  # fmt: skip
         rows = features_of(task, folder).inputs
@@ -208,11 +212,14 @@ def test_the_trainer_takes_the_same_steps(device, folder, tmp_path, name):
 
 
 @needs_gpu
-def test_recipes_with_graphs_train_as_without(folder):
+@pytest.mark.parametrize("name", ["cola", "squad"])
+def test_recipes_with_graphs_train_as_without(folder, name):
+    task = get_task(name)
+
     def trained(**settings):
         recipe = FinetuneRecipe(**{**RECIPE.to_dict(), **settings})
-        model = build_model(GLUE["cola"], folder, recipe, seed=0)
-        train(model, features_of(GLUE["cola"], folder), recipe, 0, 0, "test")
+        model = build_model(task, folder, recipe, seed=0)
+        train(model, features_of(task, folder), recipe, 0, 0, "test")
         return [parameter.detach().cpu() for parameter in model.parameters()]
 
     torch.testing.assert_close(trained(cuda_graphs=True), trained(), rtol=1e-4, atol=1e-5)
