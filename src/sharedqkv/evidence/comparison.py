@@ -65,6 +65,11 @@ class Comparison:
     smallest_p_corrected: float = 1.0
 
     @property
+    def counts_seeds(self) -> bool:
+        """Whether the interval does; with a single run of each model it is one over examples."""
+        return self.units_a > 1
+
+    @property
     def called(self) -> bool:
         """Whether a difference is claimed."""
         return self.p_corrected <= self.alpha
@@ -234,7 +239,7 @@ def verdict(comparison: Comparison) -> str:
     """The comparison in words: who wins, by how much, how sure, on what it rests and what it could have found."""
     c = comparison
     sentences = [f"{c.task}: {_headline(c)}", _figures(c)]
-    if c.units_a > 1:
+    if c.counts_seeds:
         sentences.append(_test(c))
     if c.called and c.interval[0] <= 0 <= c.interval[1]:
         sentences.append("The interval includes 0: on other examples of the task the difference may vanish.")
@@ -249,7 +254,7 @@ def _headline(c: Comparison) -> str:
     points = f"{_points(abs(c.difference))} points"
     if c.called:
         return f"{ahead} beats {behind} by {points}."
-    if c.units_a == 1:
+    if not c.counts_seeds:
         return "no verdict: with one run of each model the spread between seeds is unknown."
     if not c.could_be_called:
         return (
@@ -266,7 +271,7 @@ def _figures(c: Comparison) -> str:
         f"{model} {_points(mean)}" + (f" ± {_points(std)}" if std is not None else "")
         for model, mean, std in ((c.model_a, c.mean_a, c.std_a), (c.model_b, c.mean_b, c.std_b))
     ]
-    counted = "seeds and examples" if c.units_a > 1 else "examples only"
+    counted = "seeds and examples" if c.counts_seeds else "examples only"
     effect = f"; Hedges' g {c.effect_size:.2f}" if c.effect_size is not None else ""
     return (
         f"{' against '.join(scores)} on {c.examples:,} examples: {_points(c.difference)} points, {1 - c.alpha:.0%} "

@@ -109,7 +109,11 @@ class Claim:
 
 def _what_could_be_told(c: Comparison) -> str:
     if not c.could_be_called:
-        few = "with one model of each" if c.units_a == 1 else f"since p cannot fall below {c.smallest_p_corrected:.2g}"
+        few = (
+            "with one model of each"
+            if not c.counts_seeds
+            else f"since p cannot fall below {c.smallest_p_corrected:.2g}"
+        )
         return f"no difference could be, {few}"
     if c.smallest_difference is None:
         return "a difference could be only after that of another claim"

@@ -4,7 +4,7 @@ Where a metric is undefined it is 0, as GLUE scores it, never NaN: Matthews and 
 labels are constant, F1 when nobody says "positive". A model that has collapsed to one answer so gets 0.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -84,16 +84,24 @@ def metric_scores(metrics: Sequence[Metric], labels: Any, predictions: Any) -> d
 
 
 def glue_average(scores: Mapping[str, Any], with_wnli: bool = True) -> Any:
-    """The benchmark's own average: every task counts once, MNLI as the mean of its two splits.
+    """The benchmark's own average; `scores` maps tasks to scores or arrays of them (one entry a seed, say)."""
+    tasks = (*_PLAIN_TASKS, "mnli_matched", "mnli_mismatched", *(["wnli"] if with_wnli else []))
+    _require(scores, tasks)
+    return task_mean({task: scores[task] for task in tasks})
 
-    `scores` maps tasks to their scores; arrays (one entry a seed, say) are averaged entry by entry.
-    """
-    _require(scores, (*_PLAIN_TASKS, "mnli_matched", "mnli_mismatched", *(["wnli"] if with_wnli else [])))
-    tasks = [scores[task] for task in _PLAIN_TASKS]
-    tasks.append((scores["mnli_matched"] + scores["mnli_mismatched"]) / 2)
-    if with_wnli:
-        tasks.append(scores["wnli"])
-    return sum(tasks) / len(tasks)
+
+def task_mean(scores: Mapping[str, Any]) -> Any:
+    """Every task counts once, MNLI as the mean of its splits."""
+    by_task = [sum(scores[name] for name in names) / len(names) for names in scored_as(scores).values()]
+    return sum(by_task) / len(by_task)
+
+
+def scored_as(names: Iterable[str]) -> dict[str, list[str]]:
+    """Task → what it is scored as, of these: MNLI's two validation splits are one task."""
+    found: dict[str, list[str]] = {}
+    for name in names:
+        found.setdefault("mnli" if name in ("mnli_matched", "mnli_mismatched") else name, []).append(name)
+    return found
 
 
 def courtois_mean(scores: Mapping[str, Any]) -> Any:

@@ -13,7 +13,9 @@ from sharedqkv.tasks.metrics import (
     glue_metrics,
     matthews,
     pearson,
+    scored_as,
     spearman,
+    task_mean,
 )
 
 METRICS = [accuracy, f1, matthews, pearson, spearman]
@@ -131,6 +133,14 @@ PUBLISHED = [
 @pytest.mark.parametrize(("row", "mean"), PUBLISHED)
 def test_nine_column_mean_is_the_published_one(row, mean):
     assert courtois_mean(dict(zip(COLUMNS, row, strict=True))) == pytest.approx(mean, abs=0.0051)
+
+
+def test_tasks_count_once():
+    assert scored_as(["cola", "mnli_matched", "mnli_mismatched"]) == {
+        "cola": ["cola"], "mnli": ["mnli_matched", "mnli_mismatched"],
+    }  # fmt: skip
+    assert task_mean({"cola": 0.2, "mnli_matched": 0.5, "mnli_mismatched": 0.7}) == pytest.approx(0.4)
+    assert task_mean({"cola": np.array([0.2, 0.4]), "rte": np.array([0.4, 0.4])}) == pytest.approx([0.3, 0.4])
 
 
 def test_glue_average_counts_mnli_once():

@@ -119,7 +119,7 @@ def _scores(measures: Measures) -> Iterator[Finding]:
         if shared is None or other is None or not {shared.name, other.name} <= averages.keys():
             yield Finding(text, "–", "not tested here", "No scores of both models in this study.")
         elif (c := quality.on_average.get((shared.name, other.name))) is not None:
-            tasks = several([code(task) for task in quality.chance])
+            tasks = several([code(task) for task in quality.averaged])
             yield Finding(text, difference(c), judge(c, claimed), f"{_rests_on({'': c})}; {tasks}.")
         else:
             yield _described(text, averages[shared.name], averages[other.name])

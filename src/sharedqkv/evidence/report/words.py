@@ -6,6 +6,7 @@ from sharedqkv.evidence.comparison import FINETUNING, Comparison
 from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.document import Paragraph
 from sharedqkv.evidence.report.measures import Measures
+from sharedqkv.tasks.metrics import scored_as
 
 MINUS = "−"
 _JOINED = "\N{NO-BREAK SPACE}"
@@ -65,7 +66,8 @@ def interval(bounds: tuple[float, float]) -> str:
 
 def difference(c: Comparison) -> str:
     """`−1.2 points (95 % interval −3.0 to 0.6)`, and the test where there can be one."""
-    text = f"{signed(points(c.difference))} points (95{_JOINED}% interval {interval(c.interval)})"
+    over = "" if c.counts_seeds else ", over examples only"
+    text = f"{signed(points(c.difference))} points (95{_JOINED}% interval {interval(c.interval)}{over})"
     return f"{text}, {p_value(c.p_corrected)}" if c.could_be_called else text
 
 
@@ -104,7 +106,7 @@ def _what_was_done(measures: Measures) -> str:
     tokens = rounded(max(run.tokens for run in runs))
     text = f"{_who_was_pretrained(study)} with {_seeds_of_each(study)} on {tokens} tokens each"
     if measures.quality.chance:
-        text += f" and fine-tuned on {counted(len(measures.quality.chance), 'task')}"
+        text += f" and fine-tuned on {counted(len(scored_as(measures.quality.chance)), 'task')}"
     if len(study.baselines) > 1:
         return f"{text}. Each is compared with {baseline_in_words(study)}."
     return f"{text}. All are compared with {baseline_in_words(study)}."
@@ -266,7 +268,7 @@ def _limits(measures: Measures) -> str:
     if main:
         units = counted(main[0].units_a, main[0].unit)
         if not any(c.could_be_called for c in main):
-            limits.append(f"which differences are more than chance, since {units} of each are too few for any test")
+            limits.append(f"which differences are more than chance: {units} of each can call nothing")
         elif main[0].smallest_difference is not None:
             limits.append(
                 f"differences under about {points(main[0].smallest_difference)} points, which {units} of each would "

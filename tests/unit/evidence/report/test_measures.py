@@ -113,6 +113,13 @@ def test_glue_has_its_own_average():
     assert _averaging(["cola", "rte"])[:2] == ("average", ["cola", "rte"])
 
 
+def test_squad_is_no_part_of_an_average_with_tasks_of_glue():
+    name, tasks, combine = _averaging(["squad", "qnli", "mnli_matched", "mnli_mismatched"])
+    assert (name, tasks) == ("average without SQuAD", ["qnli", "mnli_matched", "mnli_mismatched"])
+    assert combine({"qnli": 0.9, "mnli_matched": 0.5, "mnli_mismatched": 0.7}) == pytest.approx(0.75)
+    assert _averaging(["squad", "acceptability"])[:2] == ("average", ["squad", "acceptability"])
+
+
 @pytest.fixture
 def small_study(tmp_path):
     return make_study(tmp_path / "study", {"standard": 0.9, "shared": 0.8}, seeds=2, finetune_seeds=1, examples=40)

@@ -1,6 +1,7 @@
 """The summary says what the data say, and numbers read well."""
 
 import dataclasses
+import re
 import shutil
 
 import pytest
@@ -9,6 +10,7 @@ from report_helpers import make_info, make_pretraining, make_study
 from sharedqkv.evidence.report.collect import read_study
 from sharedqkv.evidence.report.measures import measure
 from sharedqkv.evidence.report.words import counted, number, p_value, points, rounded, several, signed, summary
+from sharedqkv.evidence.report.write import build_report
 from sharedqkv.tasks.cells import write_json
 
 
@@ -40,8 +42,19 @@ def test_few_seeds_are_called_too_few(tmp_path):
     folder = make_study(tmp_path, {"standard": 0.9, "shared": 0.6}, seeds=2, finetune_seeds=1, examples=40)
     text = text_of(measure(read_study(folder)))
     assert "the tests" not in text
-    assert "since 2 pre-training seeds of each are too few for any test" in text
+    assert "more than chance: 2 pre-training seeds of each can call nothing" in text
+    assert "examples only" not in text
     assert "tell `shared` and `standard` apart nowhere: there are too few seeds" in text
+
+
+def test_an_interval_without_seeds_is_called_one_over_examples(tmp_path):
+    folder = make_study(tmp_path, {"standard": 0.9, "shared": 0.6}, seeds=1, finetune_seeds=1, examples=40)
+    page = build_report(folder).read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")
+    told = text_of(measure(read_study(folder)))
+    assert re.search(r"`shared` scores −\d+\.\d points \(95 % interval [−\d. to]+, over examples only\)\.", told)
+    assert "1 fine-tuning seed of each can call nothing" in told
+    assert "bars: 95 % intervals over examples only: one run of each" in page
+    assert "With a single seed of each the interval is over examples only" in page
 
 
 def test_one_pretraining_speaks_of_checkpoints(tmp_path):

@@ -76,4 +76,6 @@ def comparisons(
         "least corrected p that so few seeds can reach; would be found is the difference that the test calls 4 times "
         "in 5."
     )
+    if not all(c.counts_seeds for c in found):
+        note += " With a single seed of each the interval is over examples only, and seeds may differ by more."
     return Details(title, [table, Paragraph(note, kind="note")])

@@ -32,7 +32,7 @@ def pretraining_section(measures: Measures, looks: Mapping[str, Style]) -> Secti
     if entropy is not None:
         note += " Unigram entropy is the loss of a model that knows only how frequent each token is."
     blocks.append(Paragraph(note, kind="note"))
-    if tested := [c for c in measures.losses.values() if c.units_a > 1]:
+    if tested := [c for c in measures.losses.values() if c.counts_seeds]:
         blocks.append(
             comparisons("All differences between losses", "loss_comparisons", "Differences in nats", tested, _nats)
         )
@@ -106,7 +106,7 @@ def _loss_table(measures: Measures, entropy: float | None) -> Table:
         difference = means[model] - means[baseline] if baseline in means else None
         std = stdev(losses) if len(losses) > 1 else None
         c = measures.losses.get((model, baseline)) if baseline else None
-        tested = c if c is not None and c.units_a > 1 else None
+        tested = c if c is not None and c.counts_seeds else None
         rows.append(
             [
                 Cell(model),

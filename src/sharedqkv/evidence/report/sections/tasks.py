@@ -105,9 +105,10 @@ def _differences(measures: Measures, looks: Mapping[str, Style]) -> Figure:
         )
     records = [{"task": task, "model": c.model_a, "baseline": c.model_b, **test_record(c)} for task, c in found]
     told = "; ".join(f"{task}, {c.model_a}: {points(c.difference)} ({interval(c.interval)})" for task, c in main)
+    drawn_from = "seeds and examples" if all(c.counts_seeds for _, c in found) else "examples only: one run of each"
     return Figure(
         name="differences",
-        caption=f"Difference in points from {baseline_in_words(study)}; bars: 95 % intervals over seeds and examples",
+        caption=f"Difference in points from {baseline_in_words(study)}; bars: 95 % intervals over {drawn_from}",
         description=f"A panel for each task with a point and an interval for each model. {told}.",
         drawing=draw_differences("differences", by_task, " or ".join(study.baselines), looks),
         records=records,
