@@ -185,7 +185,7 @@ def compare_losses(study: Study) -> dict[Pair, Comparison]:
     The main question is of two: whether the focus is worse than its baseline, and whether than the control of its size.
     """
     losses = {
-        name: _as_scores(name, {run.seed: run.final_loss for run in runs}) for name, runs in study.pretraining.items()
+        name: loss_scores(name, {run.seed: run.final_loss for run in runs}) for name, runs in study.pretraining.items()
     }
     found: dict[Pair, Comparison] = {}
     for family in questions(study, main_rivals=("narrow",)):
@@ -199,7 +199,7 @@ def compare_losses(study: Study) -> dict[Pair, Comparison]:
     return found
 
 
-def _as_scores(model: str, by_seed: Mapping[int, float]) -> RunScores:
+def loss_scores(model: str, by_seed: Mapping[int, float]) -> RunScores:
     """For the tests on seeds. Nothing is known of single examples: on resamples of them the losses stay the same."""
     losses_R = np.array(list(by_seed.values()))
     return RunScores(model, "held-out loss", 1, tuple((s, 0) for s in by_seed), losses_R, np.tile(losses_R, (2, 1)).T)

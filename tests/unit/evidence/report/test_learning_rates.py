@@ -128,9 +128,29 @@ def test_whole_runs_with_other_rates_stand_beside_the_one_taken(checked):
 def test_a_rate_that_does_better_than_the_one_taken_is_told(checked):
     _, _, _, *sentences, note = learning_rates(read_study(checked))
     assert [sentence.text for sentence in sentences] == [
-        "`standard`, seed 0: training loss is lower with 0.002 (2.250) than with the rate taken, 0.001 (2.500)."
+        "`standard`: training loss is lower with 0.002 than with the rate taken, 0.001, in seed 0 (2.250 against "
+        "2.500)."
     ]
     assert note.kind == "note"
+
+
+def test_a_rate_that_was_run_with_every_seed_is_compared(folder):
+    write_json(folder / "study.json", {**make_info(VARIANTS, 5), "search": SEARCH})
+    for seed in range(5):
+        loss = 2.0 + seed / 100
+        make_pretraining(folder / "pretrain" / "standard" / f"{seed}", "standard", seed, loss, learning_rate=0.001)
+        make_pretraining(folder / "pretrain" / "shared" / f"{seed}", "shared", seed, loss + 0.5, learning_rate=0.002)
+        add_whole_run(folder / "checks" / "shared" / f"{seed}-rate-0.001", 0.001, 1.0, held_out=loss + 0.25)
+    for seed in (0, 1):  # not with every seed
+        add_whole_run(folder / "checks" / "standard" / f"{seed}-rate-0.002", 0.002, 9.0)
+    _, _, _, lower, compared, _ = learning_rates(read_study(folder))
+    assert (
+        "`shared`: training loss is lower with 0.001 than with the rate taken, 0.002, in seeds 0 (1.000 " in lower.text
+    )
+    assert compared.text.replace("\N{NO-BREAK SPACE}", " ") == (
+        "`shared` with 0.001 ends at 2.270 ± 0.016 nats on held-out text, 5 seeds; +0.250 against `standard` "
+        "(95 % interval 0.227 to 0.273, p = 0.0079, not corrected)."
+    )
 
 
 def test_without_such_runs_there_is_no_second_table(folder):

@@ -4,11 +4,13 @@ import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
+from sharedqkv.evidence.comparison import Comparison, compare_scores
 from sharedqkv.evidence.learning_rates import best_rate
 from sharedqkv.evidence.report.collect import RateCheck, Study
 from sharedqkv.evidence.report.document import Block, Cell, Paragraph, Table
+from sharedqkv.evidence.report.measures import loss_scores
 from sharedqkv.evidence.report.sections.common import NONE
-from sharedqkv.evidence.report.words import code, number, rounded
+from sharedqkv.evidence.report.words import code, number, p_value, rounded, several, signed, with_std
 
 
 def learning_rates(study: Study) -> list[Block]:
@@ -94,18 +96,50 @@ def _checks(study: Study) -> list[Block]:
         "The training loss decides whether another rate would have been the one to take; held-out text has no say in "
         "it. All other figures of this report are of the rates taken."
     )
-    return [table, *(Paragraph(sentence) for sentence in _lower_ones(checks)), Paragraph(note, kind="note")]
+    sentences = [*_lower_ones(checks), *_with_another_rate(study)]
+    return [table, *map(Paragraph, sentences), Paragraph(note, kind="note")]
 
 
 def _lower_ones(checks: Sequence[RateCheck]) -> Iterator[str]:
-    """A sentence for each run with the rate taken that ends above one with another rate."""
+    """A sentence for each model and rate that end below the rate taken, with the seeds in which they do."""
+    lower: dict[tuple[str, float, float], list[str]] = {}
     for taken in (check for check in checks if check.taken):
         own = [check for check in checks if (check.model, check.seed) == (taken.model, taken.seed)]
         losses = {check.learning_rate: check.training_loss for check in own if check.training_loss is not None}
         best = min(losses, key=lambda rate: losses[rate], default=None)
         if best is not None and taken.training_loss is not None and losses[best] < taken.training_loss:
-            yield (
-                f"{code(taken.model)}, seed {taken.seed}: training loss is lower with {best:g} "
-                f"({_loss(losses[best]).text}) than with the rate taken, {taken.learning_rate:g} "
-                f"({_loss(taken.training_loss).text})."
-            )
+            told = f"{taken.seed} ({_loss(losses[best]).text} against {_loss(taken.training_loss).text})"
+            lower.setdefault((taken.model, best, taken.learning_rate), []).append(told)
+    for (model, rate, taken_rate), seeds in lower.items():
+        yield (
+            f"{code(model)}: training loss is lower with {rate:g} than with the rate taken, {taken_rate:g}, in seed"
+            f"{'s' if len(seeds) > 1 else ''} {several(seeds)}."
+        )
+
+
+def _with_another_rate(study: Study) -> Iterator[str]:
+    """What a rate that was not taken would have made of the losses, where it was run with every seed."""
+    losses = {model: {run.seed: run.final_loss for run in runs} for model, runs in study.pretraining.items()}
+    others: dict[tuple[str, float], dict[int, float]] = {}
+    for check in study.rate_checks:
+        if not check.taken and check.held_out_loss is not None:
+            others.setdefault((check.model, check.learning_rate), {})[check.seed] = check.held_out_loss
+    for (model, rate), by_seed in others.items():
+        if len(by_seed) < 2 or by_seed.keys() != losses.get(model, {}).keys():
+            continue
+        mine = loss_scores(f"{model} with {rate:g}", by_seed)
+        rivals = [study.baseline_of(model), study.rival_of(model, "narrow")]
+        compared = [
+            compare_scores(mine, loss_scores(rival, losses[rival]), paired=False)
+            for rival in dict.fromkeys(rivals)
+            if rival is not None and len(losses.get(rival, {})) > 1
+        ]
+        mean = with_std(number(mine.scores_R.mean(), 3), float(mine.scores_R.std(ddof=1)), 3)
+        told = "".join(f"; {_difference(c)}" for c in compared)
+        yield f"{code(model)} with {rate:g} ends at {mean} nats on held-out text, {len(by_seed)} seeds{told}."
+
+
+def _difference(c: Comparison) -> str:
+    low, high = (number(bound, 3) for bound in c.interval)
+    test = f", {p_value(c.p)}, not corrected" if c.could_be_called else ""
+    return f"{signed(number(c.difference, 3))} against {code(c.model_b)} (95 % interval {low} to {high}{test})"
