@@ -11,6 +11,7 @@ from markupsafe import Markup, escape
 from sharedqkv.evidence.report.document import BETWEEN_FIELDS, Document, Figure, file_stem, mark_timed
 
 _NAME = re.compile("`([^`]+)`")
+_BETWEEN_WORDS = re.compile(r"(?<=_)(?=\w)")
 
 
 def page(document: Document) -> str:
@@ -18,7 +19,7 @@ def page(document: Document) -> str:
     filters: dict[str, Callable[..., Any]] = {
         "timed": lambda markup: Markup(mark_timed(str(markup))),
         "inline": _inline,
-        "breakable": lambda text: Markup(BETWEEN_FIELDS.sub("<wbr>", str(_inline(text)))),
+        "breakable": _breakable,
         "stem": file_stem,
         "kind": lambda block: type(block).__name__.lower(),
         "drawing": _drawing,
@@ -32,6 +33,12 @@ def page(document: Document) -> str:
 
 def _inline(text: str) -> Markup:
     return Markup(_NAME.sub(r"<code>\1</code>", str(escape(text))))
+
+
+def _breakable(name: str) -> Markup:
+    """A model's or task's name that a narrow column may break: between its fields, or its words if it has none."""
+    places = BETWEEN_FIELDS if BETWEEN_FIELDS.search(name) else _BETWEEN_WORDS
+    return Markup(places.sub("<wbr>", str(_inline(name))))
 
 
 def _drawing(figure: Figure) -> Markup:

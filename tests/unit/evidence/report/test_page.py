@@ -98,3 +98,11 @@ def test_long_names_break_between_their_fields():
     assert '<th scope="row">standard:<wbr>num_hidden_layers=7,<wbr>intermediate_size=1904</th>' in text
     assert '<th scope="col">shared:<wbr>bias=true</th>' in text
     assert "1, 2: 3" in text
+
+
+def test_names_without_fields_break_between_their_words():
+    table = Table("scores", "Scores", ("model", "mnli_matched"), [(Cell("low_rank"), Cell("a_b"))], [])
+    text = page(Document("A title", "", [Section("one", "One", [table])]))
+    assert '<th scope="col">mnli_<wbr>matched</th>' in text
+    assert '<th scope="row">low_<wbr>rank</th>' in text
+    assert "a_b" in text

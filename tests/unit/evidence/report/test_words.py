@@ -55,6 +55,7 @@ def test_an_interval_without_seeds_is_called_one_over_examples(tmp_path):
     assert "1 fine-tuning seed of each can call nothing" in told
     assert "bars: 95 % intervals over examples only: one run of each" in page
     assert "With a single seed of each the interval is over examples only" in page
+    assert "± is between" not in page
 
 
 def test_one_pretraining_speaks_of_checkpoints(tmp_path):

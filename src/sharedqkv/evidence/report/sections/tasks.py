@@ -87,9 +87,10 @@ def _scores_note(measures: Measures) -> str:
         sentences.append(f"With {counted(found[0].units_a, found[0].unit)} of each no difference can get a mark.")
     pretrainings = {model: len(scores.pretrainings) for model, scores in quality.averages().items()}
     single = [code(model) for model, count in pretrainings.items() if count == 1]
-    if single and len(single) == len(pretrainings):
+    has_spread = any(len(unit_scores(scores)) > 1 for scores in quality.averages().values())
+    if has_spread and len(single) == len(pretrainings):
         sentences.append("± is between fine-tuning seeds of one checkpoint.")
-    elif single:
+    elif has_spread and single:
         sentences.append(f"± is between pre-training seeds; of {several(single)}, with one, between fine-tuning seeds.")
     return " ".join(sentences)
 
