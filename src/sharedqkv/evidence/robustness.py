@@ -109,12 +109,8 @@ class Claim:
 
 def _what_could_be_told(c: Comparison) -> str:
     if not c.could_be_called:
-        few = (
-            "with one model of each"
-            if not c.counts_seeds
-            else f"since p cannot fall below {c.smallest_p_corrected:.2g}"
-        )
-        return f"no difference could be, {few}"
+        least = f"since p cannot fall below {c.smallest_p_corrected:.2g}"
+        return f"no difference could be, {least if c.counts_seeds else 'with one model of each'}"
     if c.smallest_difference is None:
         return "a difference could be only after that of another claim"
     return f"a difference of {100 * c.smallest_difference:.1f} points would be, 4 times in 5"

@@ -92,12 +92,12 @@ def glue_average(scores: Mapping[str, Any], with_wnli: bool = True) -> Any:
 
 def task_mean(scores: Mapping[str, Any]) -> Any:
     """Every task counts once, MNLI as the mean of its splits."""
-    by_task = [sum(scores[name] for name in names) / len(names) for names in scored_as(scores).values()]
+    by_task = [sum(scores[name] for name in names) / len(names) for names in names_by_task(scores).values()]
     return sum(by_task) / len(by_task)
 
 
-def scored_as(names: Iterable[str]) -> dict[str, list[str]]:
-    """Task → what it is scored as, of these: MNLI's two validation splits are one task."""
+def names_by_task(names: Iterable[str]) -> dict[str, list[str]]:
+    """Task → the names that its splits are scored as, of these: MNLI has two."""
     found: dict[str, list[str]] = {}
     for name in names:
         found.setdefault("mnli" if name in ("mnli_matched", "mnli_mismatched") else name, []).append(name)

@@ -5,7 +5,7 @@ import difflib
 from sharedqkv.plugins import left_out, load_plugins
 from sharedqkv.tasks.built_in import BUILT_IN
 from sharedqkv.tasks.glue import GLUE
-from sharedqkv.tasks.squad import SQUAD
+from sharedqkv.tasks.squad import SQUAD, SquadTask
 from sharedqkv.tasks.task import Task
 
 ENTRY_POINT_GROUP = "sharedqkv.tasks"
@@ -29,6 +29,11 @@ def register_task(task: Task) -> Task:
 def task_names() -> list[str]:
     load_plugins(ENTRY_POINT_GROUP)
     return list(TASKS)
+
+
+def answers_are_spans(name: str) -> bool:
+    """SQuAD and its kin; `name` is a task's, or what one of its splits is scored as."""
+    return isinstance(TASKS.get(name), SquadTask)
 
 
 def get_task(name: str) -> Task:

@@ -159,20 +159,34 @@ def _cut(question: str, tokenizer: Any, max_tokens: int) -> str:
 def _windows(
     questions: list[str], chunk: Sequence[Question], tokenizer: Any, recipe: FinetuneRecipe
 ) -> Iterator[tuple[dict[str, Any], int, np.ndarray, np.ndarray]]:
-    """Inputs, index of the question in the chunk, characters of each token, and which tokens are the context's."""
-    encoded = tokenizer(
-        questions,
-        [example.context for example in chunk],
-        truncation="only_second",
-        max_length=recipe.max_length,
-        stride=recipe.stride,
-        return_overflowing_tokens=True,
-        return_offsets_mapping=True,
-    )
-    for index, question in enumerate(encoded["overflow_to_sample_mapping"]):
-        inputs = {name: encoded[name][index] for name in ("input_ids", "token_type_ids")}
-        is_context = np.array([part == 1 for part in encoded.sequence_ids(index)])
-        yield inputs, question, np.array(encoded["offset_mapping"][index], dtype=np.int32), is_context
+    """Inputs, index of the question in the chunk, characters of each token, and which tokens are the context's.
+
+    Cut here and not by the tokenizer: tokenizers 0.23.1 and 0.23.2 lose the end of long paragraphs.
+    """
+    contexts = list({example.context: None for example in chunk})  # several questions share one
+    encoded = tokenizer(contexts, add_special_tokens=False, return_offsets_mapping=True)
+    tokens_of = dict(zip(contexts, zip(encoded["input_ids"], encoded["offset_mapping"], strict=True), strict=True))
+    asked = tokenizer(questions, add_special_tokens=False)["input_ids"]
+    for index, (question_ids, example) in enumerate(zip(asked, chunk, strict=True)):
+        context_ids, characters = tokens_of[example.context]
+        head = [tokenizer.cls_token_id, *question_ids, tokenizer.sep_token_id]
+        room = recipe.max_length - len(head) - 1
+        for first in _starts(len(context_ids), room, recipe.stride):
+            ids = context_ids[first : first + room]
+            inputs = {
+                "input_ids": [*head, *ids, tokenizer.sep_token_id],
+                "token_type_ids": [0] * len(head) + [1] * (len(ids) + 1),
+            }
+            is_context = np.zeros(len(inputs["input_ids"]), dtype=bool)
+            is_context[len(head) : -1] = True
+            offsets = np.zeros((len(is_context), 2), dtype=np.int32)
+            offsets[is_context] = characters[first : first + room]
+            yield inputs, index, offsets, is_context
+
+
+def _starts(tokens: int, room: int, stride: int) -> range:
+    """Of windows of so many tokens that overlap by `stride`; the last one ends with the last token."""
+    return range(0, max(1, tokens - stride), room - stride)
 
 
 def _answer_tokens(example: Question, offsets: np.ndarray, is_context: np.ndarray) -> tuple[int, int]:

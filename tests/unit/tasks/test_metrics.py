@@ -12,8 +12,8 @@ from sharedqkv.tasks.metrics import (
     glue_average,
     glue_metrics,
     matthews,
+    names_by_task,
     pearson,
-    scored_as,
     spearman,
     task_mean,
 )
@@ -136,7 +136,7 @@ def test_nine_column_mean_is_the_published_one(row, mean):
 
 
 def test_tasks_count_once():
-    assert scored_as(["cola", "mnli_matched", "mnli_mismatched"]) == {
+    assert names_by_task(["cola", "mnli_matched", "mnli_mismatched"]) == {
         "cola": ["cola"], "mnli": ["mnli_matched", "mnli_mismatched"],
     }  # fmt: skip
     assert task_mean({"cola": 0.2, "mnli_matched": 0.5, "mnli_mismatched": 0.7}) == pytest.approx(0.4)

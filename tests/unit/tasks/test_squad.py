@@ -8,7 +8,7 @@ from finetuning_helpers import make_model, make_questions
 
 from sharedqkv.data.tokenizer import load_tokenizer
 from sharedqkv.tasks.recipe import FinetuneRecipe
-from sharedqkv.tasks.squad import SQUAD, Question
+from sharedqkv.tasks.squad import SQUAD, Question, _starts
 
 TASK = SQUAD["squad"]
 RECIPE = FinetuneRecipe(max_length=20, stride=4, max_question_length=8)
@@ -32,6 +32,21 @@ def test_windows_overlap_and_cover_the_paragraph(tokenizer):
         shared = {tuple(place) for place in before.tolist()} & {tuple(place) for place in after.tolist()}
         assert len(shared) == RECIPE.stride
     assert all(len(row["input_ids"]) <= RECIPE.max_length for row in features.inputs)
+
+
+def test_windows_reach_the_end_and_none_is_idle():
+    for tokens, (room, stride) in itertools.product(range(60), [(10, 4), (10, 0), (5, 4), (60, 3)]):
+        starts = list(_starts(tokens, room, stride))
+        assert starts[0] == 0
+        assert starts[-1] + room >= tokens
+        assert all(first + room < tokens for first in starts[:-1]), "the one before has not reached the end"
+        assert all(after - before == room - stride for before, after in itertools.pairwise(starts))
+
+
+def test_questions_that_share_a_paragraph_keep_their_own_answers(tokenizer):
+    other = Question("r", "what is dull ?", CONTEXT, ("a play",), (CONTEXT.index("a play"),))
+    alone = [TASK.features([question], tokenizer, RECIPE, training=True).inputs for question in (QUESTION, other)]
+    assert TASK.features([QUESTION, other], tokenizer, RECIPE, training=True).inputs == [*alone[0], *alone[1]]
 
 
 def test_targets_name_the_answer_or_nothing(tokenizer):

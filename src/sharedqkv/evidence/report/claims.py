@@ -13,12 +13,12 @@ from sharedqkv.evidence.report.measures import Measures, unit_scores
 from sharedqkv.evidence.report.words import code, counted, difference, percent, points, several, signed
 from sharedqkv.evidence.robustness import Claim
 from sharedqkv.evidence.runs import RunScores
+from sharedqkv.tasks.registry import answers_are_spans
 
 _COUNTING_ERROR = 0.0002
 """Shares of parameters are quoted to a hundredth of a percent, cut off or rounded."""
 _TENTH = 0.05
 """From here on a saving rounds to "around one-tenth"."""
-_SPAN_TASKS = ("squad", "squad_v2", "span_qa")
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,9 @@ def _scores(measures: Measures) -> Iterator[Finding]:
     ):
         shared, other = measures.study.entrant("shared"), measures.study.entrant(variant)
         quality, averages = measures.quality, measures.quality.averages()
-        if shared is None or other is None or not {shared.name, other.name} <= averages.keys():
+        if quality.averaged and all(map(answers_are_spans, quality.averaged)):
+            yield Finding(text, "–", "not tested here", "No task of this kind in this study.")
+        elif shared is None or other is None or not {shared.name, other.name} <= averages.keys():
             yield Finding(text, "–", "not tested here", "No scores of both models in this study.")
         elif (c := quality.on_average.get((shared.name, other.name))) is not None:
             tasks = several([code(task) for task in quality.averaged])
@@ -175,15 +177,24 @@ def _once(told: Mapping[str, str]) -> str:
 
 def _span_tasks(measures: Measures) -> Finding:
     claim = "SQuAD: small declines (tested is any decline)"
-    shared, quality = measures.study.entrant("shared"), measures.quality
-    tasks = [task for task in quality.scores if task in _SPAN_TASKS]
-    found = {task: c for task in tasks if shared and (c := quality.by_task.get((task, shared.name))) is not None}
+    found = _on_span_tasks(measures)
     if not found or measures.study.baseline.variant != "standard":
         return Finding(claim, "–", "not tested here", "No task of this kind in this study.")
     declines = [_opposite(judge(c)) for c in found.values()]
     measured = "; ".join(f"{code(task)}: {difference(c)}" for task, c in found.items())
     rests_on = f"{_rests_on({code(task): c for task, c in found.items()})}."
     return Finding(claim, measured, together(declines), rests_on)
+
+
+def _on_span_tasks(measures: Measures) -> dict[str, Comparison]:
+    """Task → `shared` against its baseline; a single task of a study is its average."""
+    shared, quality = measures.study.entrant("shared"), measures.quality
+    if shared is None:
+        return {}
+    compared = {task: c for (task, model), c in quality.by_task.items() if model == shared.name}
+    if (only := quality.on_average.get((shared.name, measures.study.baseline.name))) is not None:
+        compared[quality.average] = only
+    return {task: c for task, c in compared.items() if answers_are_spans(task)}
 
 
 def _opposite(verdict: Verdict) -> Verdict:

@@ -23,8 +23,7 @@ from sharedqkv.robustness.tried import trial_record
 from sharedqkv.tasks.cells import kept_cells, predictions_file, read_predictions
 from sharedqkv.tasks.glue import GlueTask
 from sharedqkv.tasks.metrics import GLUE_METRICS, glue_average, task_mean
-from sharedqkv.tasks.registry import get_task
-from sharedqkv.tasks.squad import SQUAD
+from sharedqkv.tasks.registry import answers_are_spans, get_task
 from sharedqkv.tasks.task import Split
 
 
@@ -130,18 +129,18 @@ def _add_average(quality: Quality) -> None:
 
 
 def _averaging(tasks: Sequence[str]) -> tuple[str, list[str], Callable[[Mapping[str, Any]], Any]]:
-    """Name, tasks and rule: GLUE's own where all of it is there, the mean of all tasks elsewhere.
+    """Name, tasks and rule: GLUE's own where all of it is there, the mean of all tasks elsewhere, MNLI counted once.
 
-    SQuAD is left out beside tasks of GLUE, which the paper's claims on averages are about.
+    SQuAD and its kin are left out beside other tasks: the paper's claims on averages are about GLUE.
     """
     glue = [task for task in tasks if task in GLUE_METRICS]
     if set(GLUE_METRICS) - set(glue) <= {"wnli"}:
         with_wnli = "wnli" in glue
         name = "GLUE average" if with_wnli else "GLUE average without WNLI"
         return name, glue, lambda scores: glue_average(scores, with_wnli)
-    others = [task for task in tasks if task not in SQUAD]
-    if glue and len(others) < len(tasks):
-        return "average without SQuAD", others, task_mean
+    spans = [task for task in tasks if answers_are_spans(task)]
+    if spans and len(spans) < len(tasks):
+        return f"average without {', '.join(spans)}", [task for task in tasks if task not in spans], task_mean
     return "average", list(tasks), task_mean
 
 

@@ -6,7 +6,7 @@ from sharedqkv.evidence.comparison import FINETUNING, Comparison
 from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.document import Paragraph
 from sharedqkv.evidence.report.measures import Measures
-from sharedqkv.tasks.metrics import scored_as
+from sharedqkv.tasks.metrics import names_by_task
 
 MINUS = "−"
 _JOINED = "\N{NO-BREAK SPACE}"
@@ -106,7 +106,7 @@ def _what_was_done(measures: Measures) -> str:
     tokens = rounded(max(run.tokens for run in runs))
     text = f"{_who_was_pretrained(study)} with {_seeds_of_each(study)} on {tokens} tokens each"
     if measures.quality.chance:
-        text += f" and fine-tuned on {counted(len(scored_as(measures.quality.chance)), 'task')}"
+        text += f" and fine-tuned on {counted(len(names_by_task(measures.quality.chance)), 'task')}"
     if len(study.baselines) > 1:
         return f"{text}. Each is compared with {baseline_in_words(study)}."
     return f"{text}. All are compared with {baseline_in_words(study)}."

@@ -141,6 +141,7 @@ def test_a_rate_that_was_run_with_every_seed_is_compared(folder):
         make_pretraining(folder / "pretrain" / "standard" / f"{seed}", "standard", seed, loss, learning_rate=0.001)
         make_pretraining(folder / "pretrain" / "shared" / f"{seed}", "shared", seed, loss + 0.5, learning_rate=0.002)
         add_whole_run(folder / "checks" / "shared" / f"{seed}-rate-0.001", 0.001, 1.0, held_out=loss + 0.25)
+    make_pretraining(folder / "pretrain" / "narrow" / "0", "narrow", 0, 2.0, learning_rate=0.001)  # too few for a test
     for seed in (0, 1):  # not with every seed
         add_whole_run(folder / "checks" / "standard" / f"{seed}-rate-0.002", 0.002, 9.0)
     _, _, _, lower, compared, _ = learning_rates(read_study(folder))

@@ -29,9 +29,10 @@ def test_planted_scores_come_out(measures):
     assert quality.chance == {"acceptability": 0.5, "sst2": 0.5, "span_qa": 0.0}
 
 
-def test_the_average_is_that_of_the_tasks(measures):
+def test_the_average_is_that_of_the_tasks_without_questions(measures):
     quality = measures.quality
-    by_task = [quality.scores[task]["shared"].scores_R for task in TASKS]
+    assert (quality.average, quality.averaged) == ("average without span_qa", ["acceptability", "sst2"])
+    by_task = [quality.scores[task]["shared"].scores_R for task in quality.averaged]
     assert quality.averages()["shared"].scores_R == pytest.approx(np.mean(by_task, axis=0))
 
 
@@ -113,11 +114,13 @@ def test_glue_has_its_own_average():
     assert _averaging(["cola", "rte"])[:2] == ("average", ["cola", "rte"])
 
 
-def test_squad_is_no_part_of_an_average_with_tasks_of_glue():
+def test_squad_and_its_kin_are_no_part_of_an_average_with_other_tasks():
     name, tasks, combine = _averaging(["squad", "qnli", "mnli_matched", "mnli_mismatched"])
-    assert (name, tasks) == ("average without SQuAD", ["qnli", "mnli_matched", "mnli_mismatched"])
+    assert (name, tasks) == ("average without squad", ["qnli", "mnli_matched", "mnli_mismatched"])
     assert combine({"qnli": 0.9, "mnli_matched": 0.5, "mnli_mismatched": 0.7}) == pytest.approx(0.75)
-    assert _averaging(["squad", "acceptability"])[:2] == ("average", ["squad", "acceptability"])
+    assert _averaging(["squad", "cola", "span_qa"])[:2] == ("average without squad, span_qa", ["cola"])
+    assert _averaging(["squad"])[:2] == ("average", ["squad"])
+    assert _averaging(["squad", "squad_v2"])[:2] == ("average", ["squad", "squad_v2"])
 
 
 @pytest.fixture
@@ -143,7 +146,7 @@ def test_the_average_takes_runs_that_have_all_tasks(small_study):
 def test_a_damaged_task_is_told(small_study):
     (small_study / "finetune" / "shared" / "0" / "predictions" / "sst2" / "validation" / "0.jsonl").write_text("{")
     quality = measure_quality(read_study(small_study))
-    assert quality.tasks == ["acceptability", "span_qa"]
+    assert (quality.average, quality.tasks) == ("acceptability", ["span_qa"])
     assert quality.problems["sst2"].startswith("finetune/shared/0/predictions/sst2/validation/0.jsonl is damaged")
 
 

@@ -102,14 +102,15 @@ def _checks(study: Study) -> list[Block]:
 
 def _lower_ones(checks: Sequence[RateCheck]) -> Iterator[str]:
     """A sentence for each model and rate that end below the rate taken, with the seeds in which they do."""
+    taken = {(check.model, check.seed): check for check in checks if check.taken}
     lower: dict[tuple[str, float, float], list[str]] = {}
-    for taken in (check for check in checks if check.taken):
-        own = [check for check in checks if (check.model, check.seed) == (taken.model, taken.seed)]
-        losses = {check.learning_rate: check.training_loss for check in own if check.training_loss is not None}
-        best = min(losses, key=lambda rate: losses[rate], default=None)
-        if best is not None and taken.training_loss is not None and losses[best] < taken.training_loss:
-            told = f"{taken.seed} ({_loss(losses[best]).text} against {_loss(taken.training_loss).text})"
-            lower.setdefault((taken.model, best, taken.learning_rate), []).append(told)
+    for check in checks:
+        own = taken.get((check.model, check.seed))
+        if own is None or own.training_loss is None or check.training_loss is None:
+            continue
+        if check.training_loss < own.training_loss:
+            told = f"{check.seed} ({_loss(check.training_loss).text} against {_loss(own.training_loss).text})"
+            lower.setdefault((check.model, check.learning_rate, own.learning_rate), []).append(told)
     for (model, rate, taken_rate), seeds in lower.items():
         yield (
             f"{code(model)}: training loss is lower with {rate:g} than with the rate taken, {taken_rate:g}, in seed"
@@ -125,7 +126,7 @@ def _with_another_rate(study: Study) -> Iterator[str]:
         if not check.taken and check.held_out_loss is not None:
             others.setdefault((check.model, check.learning_rate), {})[check.seed] = check.held_out_loss
     for (model, rate), by_seed in others.items():
-        if len(by_seed) < 2 or by_seed.keys() != losses.get(model, {}).keys():
+        if len(by_seed) < 2 or not by_seed.keys() >= losses.get(model, {}).keys():
             continue
         mine = loss_scores(f"{model} with {rate:g}", by_seed)
         rivals = [study.baseline_of(model), study.rival_of(model, "narrow")]

@@ -106,7 +106,9 @@ def _differences(measures: Measures, looks: Mapping[str, Style]) -> Figure:
         )
     records = [{"task": task, "model": c.model_a, "baseline": c.model_b, **test_record(c)} for task, c in found]
     told = "; ".join(f"{task}, {c.model_a}: {points(c.difference)} ({interval(c.interval)})" for task, c in main)
-    drawn_from = "seeds and examples" if all(c.counts_seeds for _, c in found) else "examples only: one run of each"
+    drawn_from = "seeds and examples"
+    if not all(c.counts_seeds for _, c in found):
+        drawn_from = "examples, and over seeds where there are several of each"
     return Figure(
         name="differences",
         caption=f"Difference in points from {baseline_in_words(study)}; bars: 95 % intervals over {drawn_from}",
