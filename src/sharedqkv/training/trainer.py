@@ -50,6 +50,9 @@ class PretrainTrainer(Trainer):
         if recipe.optimizer == "stable_adamw":
             settings = {"lr": recipe.learning_rate, "betas": recipe.betas, "eps": recipe.eps}
             kwargs["optimizer_cls_and_kwargs"] = (StableAdamW, settings)
+        if args.device.type == "cpu":
+            # Of several processes it is cpu:0, a place that torch does not know; Transformers 5.17 would load to it.
+            vars(args)["_setup_devices"] = torch.device("cpu")
         super().__init__(model, args, data_collator=collate, train_dataset=train, eval_dataset=validation, **kwargs)
         self.recipe = recipe
         self.watch = watch
