@@ -185,7 +185,7 @@ def _windows(
 
 
 def _starts(tokens: int, room: int, stride: int) -> range:
-    """Of windows of so many tokens that overlap by `stride`; the last one ends with the last token."""
+    """Of windows of so many tokens that overlap by `stride`; the last one reaches the last token."""
     return range(0, max(1, tokens - stride), room - stride)
 
 
