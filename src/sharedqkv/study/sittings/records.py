@@ -175,10 +175,11 @@ class Records:
             raise FileNotFoundError(f"{corpus} has no {MANIFEST}: make it with `sharedqkv prepare`")
         text = (corpus / MANIFEST).read_text(encoding="utf-8")
         kept = self.folder / "corpus_manifest.json"
-        if kept.exists() and kept.read_text(encoding="utf-8") != text:
+        if not kept.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            kept.write_text(text, encoding="utf-8")
+        elif _content(text) != _content(kept.read_text(encoding="utf-8")):
             raise ValueError(f"{corpus} is not the text that {self.folder} was made with: its {MANIFEST} differs")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        kept.write_text(text, encoding="utf-8")
 
     def write_study(self) -> None:
         """study.json, from which `sharedqkv report` starts."""
@@ -224,6 +225,11 @@ class Records:
             for path in (path for path in [*told, *runs] if path.exists()):
                 tar.add(path, arcname=f"{self.folder.name}/{path.relative_to(self.folder)}")
         os.replace(unfinished, archive)
+
+
+def _content(manifest: str) -> dict[str, Any]:
+    """Rows, tokenizer and hashes; not where the text lay, which is another folder on another machine."""
+    return {key: value for key, value in json.loads(manifest).items() if key not in ("settings", "sources")}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,5 +1,6 @@
 """Order, settings of a search run, wrong plans."""
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -133,7 +134,10 @@ def test_level_3_is_bert_base(norm):
     assert plan.search.max_tokens >= 60e6, "who sits on the plateau cannot be told before"
     assert len(plan.study.finetune_seeds) == 3
     of_level_2 = load_plan(EVIDENCE / "medium_level2.yaml").tasks
-    assert plan.tasks == of_level_2
+    at_once = {"sst2": 3, "cola": 3, "stsb": 1, "mrpc": 1, "rte": 1}  # larger stacks of `base` would not fit a device
+    assert plan.tasks == {
+        task: dataclasses.replace(recipe, seeds_at_once=at_once[task]) for task, recipe in of_level_2.items()
+    }
 
 
 def test_levels_1_and_2_pre_train_alike():
