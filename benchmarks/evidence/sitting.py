@@ -5,8 +5,8 @@
     python benchmarks/evidence/sitting.py benchmarks/evidence/medium_sittings.yaml --corpus runs/evidence/corpus \
         --work runs/evidence --records results/HARDWARE/DATE-evidence-medium --seconds 540 --archive OUT/records.tar.xz
 
-The same command goes on where the records end. `--list` shows all cells in their order, with what each may take of the
-device; `sharedqkv report RECORDS` makes tables of what is there.
+The same command goes on where the records end; without `--records` these are those that the plan names. `--list`
+shows all cells in their order, with what each may take of the device; `sharedqkv report RECORDS` makes tables of them.
 """
 
 import argparse
@@ -20,7 +20,9 @@ from sharedqkv.study.sittings import Records, Sitting, expected_s, load_plan
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("plan", type=Path)
-    parser.add_argument("--records", type=Path, required=True, help="folder of what was run, in earlier sittings too")
+    parser.add_argument(
+        "--records", type=Path, help="folder of what was run, in earlier sittings too (default: the plan's)"
+    )
     parser.add_argument("--list", action="store_true", help="show the cells and run nothing")
     parser.add_argument("--corpus", type=Path, help="folder that `sharedqkv prepare` made")
     parser.add_argument("--task-data", type=Path, help="folder with the tasks and domains/ (default: the hub)")
@@ -28,12 +30,18 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="time of this sitting")
     parser.add_argument("--side-by-side", type=int, default=1, help="cells at once on the device (default: 1)")
     parser.add_argument(
-        "--expect", type=float, help="seconds of the device for a whole run (default: what those before took)"
+        "--expect",
+        type=float,
+        help="seconds of the device for a whole run (default: the plan's, or what those before took)",
     )
     parser.add_argument("--archive", type=Path, help="tar.xz of what came to the records, rewritten after every cell")
     parser.add_argument("--keep-models", action="store_true", help="leave the models in the work folder")
     options = parser.parse_args()
-    records = Records(load_plan(options.plan), options.records)
+    plan = load_plan(options.plan)
+    folder = options.records or plan.records
+    if folder is None:
+        parser.error(f"{options.plan} names no records: give their folder with --records")
+    records = Records(plan, folder)
     if options.list:
         show(records, options.expect)
         return 0

@@ -82,7 +82,7 @@ class RunFolder:
 
     def begin_sitting(self, resumed_from: str | None) -> None:
         info = self.info()
-        sitting = {"started": now(), "command": sys.argv, "resumed_from": resumed_from}
+        sitting = {"started": now(), "command": [Path(sys.argv[0]).name, *sys.argv[1:]], "resumed_from": resumed_from}
         self.write_info({**info, "state": "running", "sittings": [*info["sittings"], sitting]})
 
     def append_metrics(self, record: dict[str, Any]) -> None:

@@ -26,6 +26,12 @@ def test_life_of_a_run(run):
     assert info["environment"]["packages"]["torch"]
 
 
+def test_a_run_tells_its_command_but_not_where_it_is_installed(run, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["/home/me/.venv/bin/sharedqkv", "pretrain", "tiny_cpu"])
+    run.begin_sitting(None)
+    assert run.info()["sittings"][0]["command"] == ["sharedqkv", "pretrain", "tiny_cpu"]
+
+
 def test_metrics_after_the_checkpoint_are_cut(run):
     for step in (5, 10, 15):
         run.append_metrics({"step": step, "loss": 1 / step})

@@ -12,9 +12,12 @@ TASKS_S = 100.0
 
 
 def expected_s(records: Records, cell: Cell, told_s: float | None = None) -> float:
-    """As its like took, or a guess; `told_s` is what a whole run takes, where that is known better."""
-    if told_s is not None and cell.stage != "search":
-        return told_s
+    """As its like took, or a guess; the plan or, of a whole run, `told_s` says where that is known better."""
+    searched = cell.stage == "search"
+    planned_s = records.plan.search_s if searched else records.plan.run_s
+    known_s = planned_s if searched or told_s is None else told_s
+    if known_s is not None:
+        return known_s
     measured = records.device_s(cell)
     return guessed_s(records.plan, cell.stage) if measured is None else measured
 

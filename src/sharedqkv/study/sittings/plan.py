@@ -1,6 +1,7 @@
 """What is run, in which order, with which settings."""
 
 import dataclasses
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +26,18 @@ class PlanFile:
     """[{variants: ..., positions: ..., seeds: ...}, ...], the most important first; some may be checks"""
     tasks: dict[str, Any] = field(default_factory=dict)
     """{sst2: {epochs: 2}, ...}: fields of a task's recipe that are not those of the study"""
+    records: str | None = None
+    """folder of what was run, its path from the plan; the command may name another"""
+    run_s: float | None = None
+    """what a whole run takes of the device, in seconds, where that is known better than from those before"""
+    search_s: float | None = None
+    """the same of a run of the search"""
+
+    def __post_init__(self) -> None:
+        for name in ("run_s", "search_s"):
+            seconds = getattr(self, name)
+            if seconds is not None and seconds <= 0:
+                raise ValueError(f"{name} must be positive, not {seconds:g}")
 
 
 @dataclass(frozen=True)
@@ -91,6 +104,9 @@ class Plan:
     """In order; a variant's search comes before its first run."""
     tasks: dict[str, FinetuneRecipe]
     """That a pre-trained model is tried on in the same cell, since it is let go afterwards; perhaps none."""
+    records: Path | None = None
+    run_s: float | None = None
+    search_s: float | None = None
 
     def entrant(self, variant: str, position: str) -> Entrant:
         return _entrants(self.study)[variant, position]
@@ -143,7 +159,8 @@ def load_plan(path: Path) -> Plan:
         if (cell.variant, cell.position) not in known:
             names = ", ".join(f"{variant} ({position})" for variant, position in known)
             raise ValueError(f"{path}: {cell.variant} ({cell.position}) is not in the study, which has {names}")
-    plan = Plan(study, search, cells, _task_recipes(study, file.tasks, path))
+    records = Path(os.path.normpath(path.parent / file.records)) if file.records else None
+    plan = Plan(study, search, cells, _task_recipes(study, file.tasks, path), records, file.run_s, file.search_s)
     for cell in cells:
         whole = Cell(cell.variant, cell.position, cell.seed)
         if cell.checked_rate not in (None, *search.learning_rates):

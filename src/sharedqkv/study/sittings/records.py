@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from sharedqkv import schema
-from sharedqkv.data.manifest import MANIFEST
+from sharedqkv.data.files import atomic_write
+from sharedqkv.data.manifest import MANIFEST, REMEDY_MANIFEST
 from sharedqkv.evidence.learning_rates import best_rate, broke_down, judged_loss
 from sharedqkv.study.sittings.plan import Cell, Plan
 from sharedqkv.study.sittings.whole_cell import FINETUNED
@@ -173,13 +174,19 @@ class Records:
     def keep_manifest(self, corpus: Path) -> None:
         if not (corpus / MANIFEST).exists():
             raise FileNotFoundError(f"{corpus} has no {MANIFEST}: make it with `sharedqkv prepare`")
-        text = (corpus / MANIFEST).read_text(encoding="utf-8")
-        kept = self.folder / "corpus_manifest.json"
+        content, kept = _content(corpus / MANIFEST, REMEDY_MANIFEST), self.folder / "corpus_manifest.json"
         if not kept.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
-            kept.write_text(text, encoding="utf-8")
-        elif _content(text) != _content(kept.read_text(encoding="utf-8")):
-            raise ValueError(f"{corpus} is not the text that {self.folder} was made with: its {MANIFEST} differs")
+            with atomic_write(kept) as file:
+                file.write((corpus / MANIFEST).read_bytes())
+            return
+        before = _content(kept, "restore it, or choose another folder for the records")
+        differing = sorted(key for key in content | before if content.get(key) != before.get(key))
+        if differing:
+            raise ValueError(
+                f"{corpus} is not the text that {self.folder} was made with: its {MANIFEST} differs in "
+                f"{', '.join(differing)}. Prepare the text as it was, or choose another folder for the records"
+            )
 
     def write_study(self) -> None:
         """study.json, from which `sharedqkv report` starts."""
@@ -227,9 +234,15 @@ class Records:
         os.replace(unfinished, archive)
 
 
-def _content(manifest: str) -> dict[str, Any]:
-    """Rows, tokenizer and hashes; not where the text lay, which is another folder on another machine."""
-    return {key: value for key, value in json.loads(manifest).items() if key not in ("settings", "sources")}
+def _content(manifest: Path, remedy: str) -> dict[str, Any]:
+    """Layout, tokenizer, hashes of the rows; not where the text lay, which is another folder on another machine."""
+    try:
+        told = json.loads(manifest.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ValueError(f"{manifest} is damaged ({error}): {remedy}") from error
+    if not isinstance(told, dict):
+        raise ValueError(f"{manifest} is no manifest: {remedy}")
+    return {key: value for key, value in told.items() if key not in ("settings", "sources")}
 
 
 def _copy(source: Path, target: Path) -> None:

@@ -1,5 +1,7 @@
 """What a cell is expected to take where nothing like it was run, and where something was."""
 
+import dataclasses
+
 from sharedqkv.study.sittings import Cell, expected_s
 from sharedqkv.study.sittings.costs import START_S, guessed_s
 
@@ -20,5 +22,10 @@ def test_its_like_tell_what_it_takes(records):
 
 def test_what_is_told_counts_for_whole_runs_only(records):
     assert expected_s(records, Cell("shared", "rotary"), 9.0) == 9.0
+    records.plan = dataclasses.replace(records.plan, run_s=7.0)
+    assert expected_s(records, Cell("shared", "rotary")) == 7.0
+    assert expected_s(records, Cell("shared", "rotary"), 9.0) == 9.0, "the command knows better than the plan"
     searched = Cell("shared", "rotary", tried_rate=1e-3)
-    assert expected_s(records, searched, 9.0) == expected_s(records, searched)
+    assert expected_s(records, searched, 9.0) == guessed_s(records.plan, "search")
+    records.plan = dataclasses.replace(records.plan, search_s=2.0)
+    assert expected_s(records, searched, 9.0) == 2.0

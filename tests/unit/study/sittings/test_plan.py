@@ -1,6 +1,7 @@
 """Order, settings of a search run, wrong plans."""
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -124,7 +125,9 @@ def test_the_evidence_is_checked_in_the_order_of_the_plan():
 def test_level_3_is_bert_base(norm):
     plan = load_plan(EVIDENCE / f"base_{norm}_ln_level3.yaml")
     stages = {cell.stage for cell in plan.cells}
-    assert stages == ({"search"} if norm == "post" else {"search", "pretrain"}), "post-LN: first who leaves the plateau"
+    assert stages == ({"search"} if norm == "post" else {"search", "pretrain"})
+    run = {cell.variant for cell in plan.cells}
+    assert run == ({"standard"} if norm == "post" else {"standard", "shared", "narrow", "pairwise", "symmetric"})
     assert [entrant.variant for entrant in plan.study.entrants] == [
         *("standard", "shared", "narrow", "pairwise", "symmetric")
     ]
@@ -147,3 +150,26 @@ def test_levels_1_and_2_pre_train_alike():
         assert other.search == first.search
         one, two = (plan.recipe(Cell("shared", "rotary", 0), 1e-3, Path("c"), Path("r")) for plan in (first, other))
         assert one == two
+
+
+def test_a_plan_may_name_its_records_and_what_a_run_takes(plan, tmp_path):
+    assert (plan.records, plan.run_s, plan.search_s) == (None, None, None)
+    file = tmp_path / "plan.yaml"
+    file.write_text(file.read_text() + "records: ../kept\nrun_s: 46\nsearch_s: 17\n")
+    named = load_plan(file)
+    assert named.records == tmp_path.parent / "kept"
+    assert (named.run_s, named.search_s) == (46, 17)
+    file.write_text(file.read_text().replace("run_s: 46", "run_s: 0"))
+    with pytest.raises(ValueError, match="run_s must be positive, not 0"):
+        load_plan(file)
+
+
+@pytest.mark.parametrize("name", sorted(file.name for file in EVIDENCE.glob("*.yaml") if "order:" in file.read_text()))
+def test_plans_of_the_evidence_name_records_of_their_own(name):
+    if "ties" in name:
+        pytest.skip("its variants are a plugin")
+    plan = load_plan(EVIDENCE / name)
+    assert plan.run_s > plan.search_s
+    study = plan.records / "study.json"
+    if study.exists():
+        assert json.loads(study.read_text())["name"] == plan.study.name

@@ -210,3 +210,46 @@ def test_the_command_can_be_run_from_the_same_folder(records, tmp_path, monkeypa
 
 def study_of(records):
     return json.loads((records.folder / "study.json").read_text())
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A corpus' folder, in which a manifest can be put."""
+    folder = tmp_path / "corpus"
+    folder.mkdir(exist_ok=True)
+
+    def put(place="here", words="ab", shard="cd"):
+        told = {"length": 32, "tokenizer_hash": words, "settings": {"source": [place]}, "sources": [{"name": place}]}
+        told["train"] = {"rows": 9, "shards": [{"file": {"name": "train-00000.npy", "sha256": shard}}]}
+        (folder / "manifest.json").write_text(json.dumps(told))
+        return folder
+
+    return put
+
+
+@pytest.mark.parametrize(("other", "differs"), [({"shard": "ef"}, "train"), ({"words": "ef"}, "tokenizer_hash")])
+def test_other_text_is_refused(records, corpus, other, differs):
+    records.keep_manifest(corpus())
+    with pytest.raises(ValueError, match=rf"corpus is not the text that .*records was made .* differs in {differs}\. "):
+        records.keep_manifest(corpus(**other))
+
+
+def test_the_same_text_prepared_from_another_place_is_taken(records, corpus):
+    """A manifest also tells where the text lay, which is another folder on another machine."""
+    records.keep_manifest(corpus())
+    before = (records.folder / "corpus_manifest.json").read_bytes()
+    records.keep_manifest(corpus(place="elsewhere"))
+    assert (records.folder / "corpus_manifest.json").read_bytes() == before  # records are not rewritten
+
+
+@pytest.mark.parametrize("damaged", ["", '{"length": 3', "[1]", "null"])
+def test_a_damaged_manifest_is_named(records, corpus, damaged):
+    folder = corpus()
+    (folder / "manifest.json").write_text(damaged)
+    with pytest.raises(ValueError, match=r"corpus/manifest\.json is (damaged|no manifest).*sharedqkv prepare"):
+        records.keep_manifest(folder)
+    assert not records.folder.exists(), "nothing is kept of it"
+    records.keep_manifest(corpus())
+    (records.folder / "corpus_manifest.json").write_text(damaged)
+    with pytest.raises(ValueError, match=r"records/corpus_manifest\.json is (damaged|no manifest).*: restore it"):
+        records.keep_manifest(folder)

@@ -113,24 +113,6 @@ def test_a_corpus_must_be_there(records):
         Sitting(records, Path("nowhere"), Path("w"), 10).run()
 
 
-def test_other_text_is_refused(sitting, tmp_path):
-    sitting().run()
-    other = sitting()
-    (tmp_path / "corpus" / "manifest.json").write_text('{"other": 1}')
-    with pytest.raises(ValueError, match=r"corpus is not the text that .*records was made with"):
-        other.run()
-
-
-def test_the_same_text_prepared_from_another_place_is_taken(sitting, records, tmp_path):
-    """A manifest also tells where the text lay, which is another folder on another machine."""
-    sitting().run()
-    again = sitting()
-    moved = {"length": 32, "settings": {"source": ["elsewhere"]}, "sources": [{"name": "elsewhere"}]}
-    (tmp_path / "corpus" / "manifest.json").write_text(json.dumps(moved))
-    again.run()
-    assert (records.folder / "corpus_manifest.json").read_text() == '{"length": 32}'  # records are not rewritten
-
-
 def test_time_cannot_be_negative(records):
     with pytest.raises(ValueError, match="seconds must be positive"):
         Sitting(records, Path("c"), Path("w"), -1.0)
