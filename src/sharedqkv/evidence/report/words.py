@@ -77,9 +77,12 @@ def code(name: str) -> str:
 
 
 def baseline_in_words(study: Study) -> str:
-    """`standard`, or with several kinds of positions which one."""
+    """`standard`, or where there are several which one."""
     names = [code(name) for name in study.baselines]
-    return names[0] if len(names) == 1 else f"the baseline of its own positions, {' or '.join(names)}"
+    if len(names) == 1:
+        return names[0]
+    differing = "positions" if len({entrant.position_embedding_type for entrant in study.entrants}) > 1 else "options"
+    return f"the baseline of its own {differing}, {' or '.join(names)}"
 
 
 def summary(measures: Measures) -> list[Paragraph]:

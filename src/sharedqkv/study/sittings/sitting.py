@@ -1,5 +1,6 @@
 """One sitting: as many cells as fit into the time, each in a process of its own."""
 
+import math
 import os
 import shutil
 import signal
@@ -34,6 +35,8 @@ from sharedqkv.training.run_folder import RunFolder, now
 FINETUNINGS_AT_ONCE = 12
 """Where there are as many cores: each keeps one busy, and some GB of the device if it trains several seeds as one;
 twelve of `medium`, in six cells, took up to 102 GiB of it."""
+APART_S = 10.0
+"""Between two starts: cells that start together end together, and the device idles until the next have started."""
 _NEARLY_DONE = 0.1
 """Of what it was expected to take: so much is left at least of a cell that has not ended."""
 _LET_GO = ("checkpoints", "model", FINETUNED, "parts")
@@ -110,7 +113,7 @@ class Sitting:
                 self._count_time()
                 self._collect()
                 self._count_time()  # what is begun now has no part in what was kept and packed
-                while len(self.running) < self.side_by_side and (found := self._next(cells)) is not None:
+                if self._has_place() and (found := self._next(cells)) is not None:
                     self._start(*found)
                 if not self.running:
                     break
@@ -123,6 +126,11 @@ class Sitting:
             self._save()
         left = [cell for cell in self.records.plan.cells if self.records.state(cell) != "done"]
         self.say(f"{len(self.records.plan.cells) - len(left)} of {len(self.records.plan.cells)} cells are done")
+
+    def _has_place(self) -> bool:
+        """If none runs, nothing is to be waited for."""
+        last = max((running.began for running in self.running), default=-math.inf)
+        return len(self.running) < self.side_by_side and time.monotonic() >= last + APART_S
 
     def _next(self, cells: list[Cell]) -> tuple[Cell, PretrainRecipe, dict[str, FinetuneRecipe]] | None:
         """The most important cell that can be run now and ends in time."""

@@ -9,6 +9,7 @@ import pytest
 from report_helpers import make_bench, make_info, make_pretraining, make_study
 
 from sharedqkv.evidence.report import build_report, strip_timed
+from sharedqkv.models.specs import parse_spec
 from sharedqkv.tasks.cells import write_json
 
 SECTIONS = [
@@ -172,6 +173,17 @@ def test_an_earlier_report_leaves_nothing_behind(tmp_path):
     assert build_report(tmp_path, tmp_path / "elsewhere") == tmp_path / "elsewhere" / "index.html"
     assert not old.exists()
     assert not (tmp_path / "report").exists()
+
+
+def test_a_baseline_with_other_options_is_not_told_as_one_of_other_positions(tmp_path):
+    names = ["standard", "standard:num_hidden_layers=7", "shared:num_hidden_layers=7"]
+    info = make_info(names, 1)
+    for entrant in info["entrants"]:
+        entrant["variant"], entrant["attention_options"], entrant["model"] = parse_spec(entrant["name"])
+        make_pretraining(tmp_path / "pretrain" / entrant["slug"] / "0", entrant["variant"], 0, 2.0)
+    write_json(tmp_path / "study.json", info)
+    text = (build_report(tmp_path).parent / "report.md").read_text()
+    assert "the baseline of its own options, `standard` or `standard:num_hidden_layers=7`." in text
 
 
 def test_each_kind_of_positions_has_its_baseline(tmp_path):

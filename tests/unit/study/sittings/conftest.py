@@ -102,7 +102,9 @@ def add_search_run():
 
 
 @pytest.fixture
-def sitting(records, tmp_path):
+def sitting(records, tmp_path, monkeypatch):
+    monkeypatch.setattr("sharedqkv.study.sittings.sitting.APART_S", 0.0)  # cells here take no time
+
     def make(seconds=300.0, side_by_side=1, records=records):
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)

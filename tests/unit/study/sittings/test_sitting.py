@@ -1,5 +1,6 @@
 """What fits into the time, what is kept, what is said; a real cell from plan to report."""
 
+import itertools
 import json
 import sys
 import tarfile
@@ -168,6 +169,26 @@ def test_those_that_run_share_the_time(sitting, records):
     told = [json.loads(line) for line in (records.folder / "sittings.jsonl").read_text().splitlines()]
     assert all(0 < note["device_s"] <= note["seconds"] for note in told[:4])
     assert 0.5 * elapsed < sum(note["device_s"] for note in told) < elapsed + 0.5  # each is rounded to a tenth
+
+
+def test_cells_do_not_start_at_once_lest_they_end_at_once(sitting, monkeypatch, tmp_path):
+    monkeypatch.setattr("sharedqkv.study.sittings.sitting.APART_S", 1.0)
+    made, started = sitting(side_by_side=4), []
+    sleeper = tmp_path / "sleeper.py"
+    sleeper.write_text("import time; time.sleep(60)")
+    made.commands = Commands((sys.executable, str(sleeper)))
+    start = made._start
+
+    def note_and_start(*found):
+        started.append(time.monotonic())
+        start(*found)
+        if len(started) == 4:
+            made.deadline = time.monotonic()
+
+    made._start, made._ends_in_time = note_and_start, lambda cell: True
+    made.run()
+    assert len(started) == 4  # one by one, but all
+    assert all(later - earlier >= 1.0 for earlier, later in itertools.pairwise(started))
 
 
 def test_what_planning_takes_is_not_counted_to_what_is_planned(sitting, records):

@@ -47,9 +47,9 @@ def _over_all(analysis: Analysis, what: Literal["noise", "domain"], caption: str
 
 
 def _legend(study: Study) -> str:
-    of_positions = " and of a kind of positions" if len(study.baselines) > 1 else ""
+    same_baseline = " and with the same baseline" if len(study.baselines) > 1 else ""
     apart = f", those of {code(study.focus.name)} apart" if study.focus and len(study.entrants) > 2 else ""
-    return legend(baseline_in_words(study), f"all claims of this kind{of_positions}{apart}")
+    return legend(baseline_in_words(study), f"all claims of this kind{same_baseline}{apart}")
 
 
 def _absence(study: Study, wanted: Literal["noises", "domains"]) -> Paragraph:

@@ -75,7 +75,7 @@ def _score_record(scores: RunScores, c: Comparison | None) -> Record:
 
 def _scores_note(measures: Measures) -> str:
     quality, study = measures.quality, measures.study
-    family = "all tasks and models" + (" of a kind of positions" if len(study.baselines) > 1 else "")
+    family = "all tasks and models" + (" with the same baseline" if len(study.baselines) > 1 else "")
     sentences = [legend(baseline_in_words(study), family), "Runs are fine-tuned models."]
     if len(quality.on_average) > 1:
         alone = next(iter(quality.on_average))
