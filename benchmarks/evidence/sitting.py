@@ -65,13 +65,13 @@ def main() -> int:
 
 
 def show(records: Records, told_s: float | None) -> None:
-    total = 0.0
+    total, width = 0.0, max(len(records.plan.name(cell)) for cell in records.plan.cells)
     for number, cell in enumerate(records.plan.cells, 1):
         state = records.state(cell)
         seconds = 0.0 if state == "done" else expected_s(records, cell, told_s)
         total += seconds
         state = "not needed" if records.is_taken(cell) else state  # a check of the rate that was taken anyway
-        print(f"{number:3} {records.plan.name(cell):70} {state:10} {seconds:5.0f} s, sum {total:6.0f} s")
+        print(f"{number:3} {records.plan.name(cell):{width}} {state:10} {seconds:5.0f} s, sum {total:6.0f} s")
 
 
 if __name__ == "__main__":

@@ -44,9 +44,9 @@ class Quality:
     chance: dict[str, float] = field(default_factory=dict)
     """Task → the score of the best constant answer."""
     by_task: dict[tuple[str, str], Comparison] = field(default_factory=dict)
-    """(task, model) → against its baseline, with Holm's correction over all tasks and models of a kind of positions."""
+    """(task, model) → against its baseline, with Holm's correction over all tasks and models with that baseline."""
     on_average: dict[Pair, Comparison] = field(default_factory=dict)
-    """The main question comes first and stands alone; the others are corrected by kind of positions."""
+    """The main question comes first and stands alone; the others are corrected by baseline and positions."""
     problems: dict[str, str] = field(default_factory=dict)
 
     @property

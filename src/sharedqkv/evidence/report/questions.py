@@ -11,7 +11,7 @@ RIVALS = ("symmetric", "pairwise", "narrow")
 
 
 def against_baseline(study: Study) -> list[list[Pair]]:
-    """Every model against its baseline; each kind of positions is a question, so a family, of its own."""
+    """Every model against its baseline; each baseline, for each kind of positions, is a question, so a family."""
     families: dict[tuple[str, str], list[Pair]] = {}
     for entrant in study.entrants:
         if (baseline := study.baseline_of(entrant.name)) is not None:
@@ -48,7 +48,7 @@ def _comparable(seeds: Mapping[str, int], pair: Pair) -> bool:
 def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair]]:
     """Families, the main one first: the study's focus against its baseline and against these rivals.
 
-    The others follow by kind of positions, together with the focus against all its rivals.
+    The others follow by baseline and positions, together with the focus against all its rivals.
     """
     focus = study.focus
     if focus is None or (baseline := study.baseline_of(focus.name)) is None:

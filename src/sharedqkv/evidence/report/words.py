@@ -1,8 +1,8 @@
 """Numbers as text, and the summary: who is better, by how much and how sure, what it saves, what cannot be told."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from sharedqkv.evidence.comparison import FINETUNING, Comparison
+from sharedqkv.evidence.comparison import FINETUNING, PRETRAINING, Comparison
 from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.document import Paragraph
 from sharedqkv.evidence.report.measures import Measures
@@ -79,10 +79,7 @@ def code(name: str) -> str:
 def baseline_in_words(study: Study) -> str:
     """`standard`, or where there are several which one."""
     names = [code(name) for name in study.baselines]
-    if len(names) == 1:
-        return names[0]
-    differing = "positions" if len({entrant.position_embedding_type for entrant in study.entrants}) > 1 else "options"
-    return f"the baseline of its own {differing}, {' or '.join(names)}"
+    return names[0] if len(names) == 1 else f"the baseline that is most like it, {' or '.join(names)}"
 
 
 def summary(measures: Measures) -> list[Paragraph]:
@@ -266,20 +263,30 @@ def _robustness_of(model: str, measures: Measures) -> str:
 
 def _limits(measures: Measures) -> str:
     """What cannot be told from this study, however the numbers look."""
-    study, main = measures.study, list(measures.quality.on_average.values())
+    study, averages, losses = measures.study, list(measures.quality.on_average.values()), list(measures.losses.values())
     limits = []
-    if main:
-        units = counted(main[0].units_a, main[0].unit)
-        if not any(c.could_be_called for c in main):
-            limits.append(f"which differences are more than chance: {units} of each can call nothing")
-        elif main[0].smallest_difference is not None:
-            limits.append(
-                f"differences under about {points(main[0].smallest_difference)} points, which {units} of each would "
-                "mostly miss"
-            )
-        if main[0].unit == FINETUNING:
-            limits.append("what holds for the variants and not just for these checkpoints, of one pre-training each")
+    if averages:
+        limits += _limits_of_seeds(averages, averages[0].unit, lambda gap: f"{points(gap)} points")
+    elif losses:
+        limits += _limits_of_seeds(losses, PRETRAINING, lambda gap: f"{number(gap, 3)} nats")
+    single = [model for model, runs in study.pretraining.items() if len(runs) == 1]
+    if 0 < len(single) < len(study.pretraining):
+        limits.append(f"how far {_names(single)} would differ with another seed")
     if study.baseline.name in measures.costs:
         parameters = measures.costs[study.baseline.name].parameters.model
         limits.append(f"what holds for models of more than {rounded(parameters)} parameters, or on other text")
     return f"What cannot be told from this study: {'; '.join(limits)}." if limits else ""
+
+
+def _limits_of_seeds(compared: Sequence[Comparison], unit: str, measured: Callable[[float], str]) -> list[str]:
+    """The main comparison comes first."""
+    main, limits = compared[0], []
+    units = counted(main.units_a, unit)
+    if not any(c.could_be_called for c in compared):
+        limits.append(f"which differences are more than chance: {units} of each can call nothing")
+    elif main.smallest_difference is not None:
+        smallest = measured(main.smallest_difference)
+        limits.append(f"differences under about {smallest}, which {units} of each would mostly miss")
+    if main.unit == FINETUNING:  # also of losses, where both have a single pre-training seed
+        limits.append("what holds for the variants and not just for these checkpoints, of one pre-training each")
+    return limits

@@ -1,6 +1,5 @@
 """One sitting: as many cells as fit into the time, each in a process of its own."""
 
-import math
 import os
 import shutil
 import signal
@@ -113,7 +112,7 @@ class Sitting:
                 self._count_time()
                 self._collect()
                 self._count_time()  # what is begun now has no part in what was kept and packed
-                if self._has_place() and (found := self._next(cells)) is not None:
+                if self._may_start_one() and (found := self._next(cells)) is not None:
                     self._start(*found)
                 if not self.running:
                     break
@@ -127,10 +126,9 @@ class Sitting:
         left = [cell for cell in self.records.plan.cells if self.records.state(cell) != "done"]
         self.say(f"{len(self.records.plan.cells) - len(left)} of {len(self.records.plan.cells)} cells are done")
 
-    def _has_place(self) -> bool:
-        """If none runs, nothing is to be waited for."""
-        last = max((running.began for running in self.running), default=-math.inf)
-        return len(self.running) < self.side_by_side and time.monotonic() >= last + APART_S
+    def _may_start_one(self) -> bool:
+        begun_before = time.monotonic() - APART_S
+        return len(self.running) < self.side_by_side and all(cell.began <= begun_before for cell in self.running)
 
     def _next(self, cells: list[Cell]) -> tuple[Cell, PretrainRecipe, dict[str, FinetuneRecipe]] | None:
         """The most important cell that can be run now and ends in time."""

@@ -47,6 +47,32 @@ def test_few_seeds_are_called_too_few(tmp_path):
     assert "tell `shared` and `standard` apart nowhere: there are too few seeds" in text
 
 
+def test_without_tasks_the_limits_are_those_of_the_losses(tmp_path):
+    info = make_info(["standard", "shared", "narrow"], 3)
+    for entrant in info["entrants"]:
+        for seed in range(1 if entrant["name"] == "narrow" else 3):
+            loss = 2.0 + 0.01 * seed + 0.5 * (entrant["name"] == "shared")
+            make_pretraining(tmp_path / "pretrain" / entrant["slug"] / str(seed), entrant["variant"], seed, loss)
+    write_json(tmp_path / "study.json", info)
+    text = text_of(measure(read_study(tmp_path)))
+    assert "which differences are more than chance: 3 pre-training seeds of each can call nothing" in text
+    assert "how far `narrow` would differ with another seed" in text
+
+
+def test_a_loss_that_would_mostly_be_missed_is_told_in_nats(tmp_path):
+    info = make_info(["standard", "shared"], 5)
+    for entrant in info["entrants"]:
+        for seed in range(5):
+            loss = 2.0 + 0.01 * seed + 0.5 * (entrant["name"] == "shared")
+            make_pretraining(tmp_path / "pretrain" / entrant["slug"] / str(seed), entrant["variant"], seed, loss)
+    write_json(tmp_path / "study.json", info)
+    text = text_of(measure(read_study(tmp_path)))
+    assert re.search(
+        r"differences under about 0\.0\d\d nats, which 5 pre-training seeds of each would mostly miss", text
+    )
+    assert "another seed" not in text
+
+
 def test_an_interval_without_seeds_is_called_one_over_examples(tmp_path):
     folder = make_study(tmp_path, {"standard": 0.9, "shared": 0.6}, seeds=1, finetune_seeds=1, examples=40)
     page = build_report(folder).read_text(encoding="utf-8").replace("\N{NO-BREAK SPACE}", " ")

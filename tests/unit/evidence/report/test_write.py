@@ -175,7 +175,7 @@ def test_an_earlier_report_leaves_nothing_behind(tmp_path):
     assert not (tmp_path / "report").exists()
 
 
-def test_a_baseline_with_other_options_is_not_told_as_one_of_other_positions(tmp_path):
+def test_baselines_that_differ_by_options_are_named_too(tmp_path):
     names = ["standard", "standard:num_hidden_layers=7", "shared:num_hidden_layers=7"]
     info = make_info(names, 1)
     for entrant in info["entrants"]:
@@ -183,7 +183,7 @@ def test_a_baseline_with_other_options_is_not_told_as_one_of_other_positions(tmp
         make_pretraining(tmp_path / "pretrain" / entrant["slug"] / "0", entrant["variant"], 0, 2.0)
     write_json(tmp_path / "study.json", info)
     text = (build_report(tmp_path).parent / "report.md").read_text()
-    assert "the baseline of its own options, `standard` or `standard:num_hidden_layers=7`." in text
+    assert "the baseline that is most like it, `standard` or `standard:num_hidden_layers=7`." in text
 
 
 def test_each_kind_of_positions_has_its_baseline(tmp_path):
@@ -197,7 +197,7 @@ def test_each_kind_of_positions_has_its_baseline(tmp_path):
     write_json(tmp_path / "study.json", info)
     report = build_report(tmp_path).parent
     text = (report / "report.md").read_text()
-    assert "compared with the baseline of its own positions, `standard, rotary` or `standard, absolute`." in text
+    assert "compared with the baseline that is most like it, `standard, rotary` or `standard, absolute`." in text
     assert {path.name for path in (report / "figures").glob("losses*.png")} == {
         "losses_absolute.png",
         "losses_rotary.png",

@@ -172,7 +172,7 @@ def test_those_that_run_share_the_time(sitting, records):
 
 
 def test_cells_do_not_start_at_once_lest_they_end_at_once(sitting, monkeypatch, tmp_path):
-    monkeypatch.setattr("sharedqkv.study.sittings.sitting.APART_S", 1.0)
+    monkeypatch.setattr("sharedqkv.study.sittings.sitting.APART_S", 0.5)
     made, started = sitting(side_by_side=4), []
     sleeper = tmp_path / "sleeper.py"
     sleeper.write_text("import time; time.sleep(60)")
@@ -188,7 +188,7 @@ def test_cells_do_not_start_at_once_lest_they_end_at_once(sitting, monkeypatch, 
     made._start, made._ends_in_time = note_and_start, lambda cell: True
     made.run()
     assert len(started) == 4  # one by one, but all
-    assert all(later - earlier >= 1.0 for earlier, later in itertools.pairwise(started))
+    assert all(later - earlier >= 0.5 for earlier, later in itertools.pairwise(started))
 
 
 def test_what_planning_takes_is_not_counted_to_what_is_planned(sitting, records):
