@@ -2,8 +2,8 @@
 
 Before training, content tells attention nothing, so that it mixes all tokens alike or, where one tensor makes queries
 and keys, looks at itself. A bias on q and one on k meet in a term of position alone: with b_k in every plane of the
-rotation and b_q the same turned by n tokens, it is largest n tokens away. Ties come first, then controls, for which the
-start is as good.
+rotation and b_q the same turned by n tokens, it is largest n tokens away. Ties come first, then controls, which
+have it too.
 """
 
 from typing import Any
