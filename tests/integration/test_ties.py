@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from helpers import tiny_config
 
 from sharedqkv import SharedQKVModel, Variant
@@ -94,3 +95,14 @@ def test_heads_first_look_at_neighbours(spec):
     looked_at_HL = (q_BHLK @ k_BHLK.transpose(-1, -2))[0, :, 8:-8].argmax(dim=-1) - torch.arange(8, 56)
     neighbours_H = torch.tensor([1, -1, 2, -2, 3, -3, 4, -4][: variant.num_heads])
     assert (looked_at_HL == neighbours_H[:, None]).float().mean() > 0.7
+
+
+def test_tasks_of_near_are_set_up_as_those_it_is_compared_with():
+    def read(name):
+        return yaml.safe_load((TIES.parent / name).read_text(encoding="utf-8"))
+
+    near, level_2 = read("medium_near_tasks.yaml"), read("medium_tasks.yaml")
+    for own in ("title", "description", "variants"):
+        del near[own], level_2[own]
+    assert near == level_2
+    assert read("medium_level2_near.yaml")["tasks"] == read("medium_level2.yaml")["tasks"]
