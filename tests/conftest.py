@@ -16,6 +16,7 @@ import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 import torch
@@ -25,6 +26,7 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
 from sharedqkv import variant_names
+from sharedqkv.attention import registry
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -129,3 +131,14 @@ def poisoned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("empty", "empty_like"):
         monkeypatch.setattr(torch, name, poisoned(getattr(torch, name)))
+
+
+@pytest.fixture
+def ties(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The ties under trial are known as if their plugin were installed."""
+    monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
+    monkeypatch.syspath_prepend(Path(__file__).parents[1] / "benchmarks" / "evidence" / "ties")
+    for name in ("sharedqkv_ties", "sharedqkv_near"):
+        sys.modules.pop(name, None)
+        importlib.import_module(name)
+    return sys.modules["sharedqkv_ties"]

@@ -1,7 +1,5 @@
 """The ties under trial are what docs/evidence_plan.md allows."""
 
-import importlib
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,11 +9,10 @@ from helpers import tiny_config
 
 from sharedqkv import SharedQKVModel, Variant
 from sharedqkv.accounting import count_parameters
-from sharedqkv.attention import registry
 from sharedqkv.attention.rotary import rotate, rotation_for
 from sharedqkv.models.specs import config_from_spec, parse_spec
 
-TIES = Path(__file__).parents[2] / "benchmarks" / "evidence" / "ties"
+EVIDENCE = Path(__file__).parents[2] / "benchmarks" / "evidence"
 MOST = 578_969  # shared's attention block at medium and 10 %
 NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
@@ -24,15 +21,7 @@ NAMES = [
 ]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
-
-@pytest.fixture(autouse=True)
-def ties(monkeypatch):
-    monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
-    monkeypatch.syspath_prepend(TIES)
-    for name in ("sharedqkv_ties", "sharedqkv_near"):
-        sys.modules.pop(name, None)
-        importlib.import_module(name)
-    return sys.modules["sharedqkv_ties"]
+pytestmark = pytest.mark.usefixtures("ties")
 
 
 @pytest.mark.parametrize("spec", [*NAMES, *CONTROLS])
@@ -99,7 +88,7 @@ def test_heads_first_look_at_neighbours(spec):
 
 def test_tasks_of_near_are_set_up_as_those_it_is_compared_with():
     def read(name):
-        return yaml.safe_load((TIES.parent / name).read_text(encoding="utf-8"))
+        return yaml.safe_load((EVIDENCE / name).read_text(encoding="utf-8"))
 
     near, level_2 = read("medium_near_tasks.yaml"), read("medium_tasks.yaml")
     for own in ("title", "description", "variants"):

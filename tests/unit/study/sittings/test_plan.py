@@ -165,9 +165,8 @@ def test_a_plan_may_name_its_records_and_what_a_run_takes(plan, tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(file.name for file in EVIDENCE.glob("*.yaml") if "order:" in file.read_text()))
+@pytest.mark.usefixtures("ties")
 def test_plans_of_the_evidence_name_records_of_their_own(name):
-    if "ties" in name:
-        pytest.skip("its variants are a plugin")
     plan = load_plan(EVIDENCE / name)
     assert plan.run_s > plan.search_s
     study = plan.records / "study.json"
