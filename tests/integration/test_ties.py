@@ -9,6 +9,7 @@ from helpers import tiny_config
 
 from sharedqkv import SharedQKVModel, Variant
 from sharedqkv.accounting import count_parameters
+from sharedqkv.accounting.flops import flops_formula, forward_flops_per_token
 from sharedqkv.attention.rotary import rotate, rotation_for
 from sharedqkv.models.specs import config_from_spec, parse_spec
 
@@ -17,7 +18,7 @@ MOST = 578_969  # shared's attention block at medium and 10 %
 NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
     *("paired", "paired:taps=true", "lent", "lent:taps=true"),
-    *("near", "near:init=signs", "near_lent", "near_mapped", "near_single"),
+    *("near", "near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide"),
 ]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
@@ -69,7 +70,7 @@ def test_taps_look_at_neighbours(ties):
 @pytest.mark.parametrize(
     "spec",
     [
-        *("near:init=signs", "near_lent", "near_mapped", "near_single"),
+        *("near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide"),
         *("near_narrow", "near_standard", "near_grouped:num_query_heads=7"),
     ],
 )
@@ -84,6 +85,16 @@ def test_heads_first_look_at_neighbours(spec):
     looked_at_HL = (q_BHLK @ k_BHLK.transpose(-1, -2))[0, :, 8:-8].argmax(dim=-1) - torch.arange(8, 56)
     neighbours_H = torch.tensor([1, -1, 2, -2, 3, -3, 4, -4][: variant.num_heads])
     assert (looked_at_HL == neighbours_H[:, None]).float().mean() > 0.7
+
+
+def test_wide_has_more_of_queries_and_keys_only():
+    specs = ("near:init=signs", "near_wide:slices=4")
+    near, wide = (config_from_spec(spec, "medium", position_embedding_type="rotary") for spec in specs)
+    three_slices = 8 * 2 * 128 * 3 * 512  # layers, a multiply-add, tokens, slices, width
+    assert forward_flops_per_token(wide, 128) - forward_flops_per_token(near, 128) == three_slices
+    assert flops_formula(wide, 128) == forward_flops_per_token(wide, 128)
+    with pytest.raises(ValueError, match="at most the number of heads, 8, not 9"):
+        config_from_spec("near_wide:slices=9", "medium")
 
 
 def test_tasks_of_near_are_set_up_as_those_it_is_compared_with():

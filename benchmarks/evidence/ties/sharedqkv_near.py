@@ -6,16 +6,18 @@ rotation and b_q the same turned by n tokens, it is largest n tokens away. Ties 
 have it too.
 """
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sharedqkv_ties import Lent
+from sharedqkv_ties import Lent, random_signs_like
 from torch import Tensor, nn
 from transformers import initialization
 
 from sharedqkv import Geometry, Projected, Variant, register_variant
 from sharedqkv.attention.grouped import Grouped
 from sharedqkv.attention.narrow import Narrow
+from sharedqkv.attention.options import require_positive_int
 from sharedqkv.attention.shared import Shared
 from sharedqkv.attention.standard import Standard
 
@@ -104,6 +106,56 @@ class _Mapped(Shared):
 @register_variant("near_mapped")
 class NearMapped(LooksNear, _Mapped):
     """`near` with a d_h × d_h map on the queries of each head, at first a random turn."""
+
+
+@dataclass(frozen=True)
+class WideOptions:
+    slices: int = 2
+    """Of S, one a head, that the queries and keys of a head have: its own and those of the next heads."""
+
+    def __post_init__(self) -> None:
+        require_positive_int("slices", self.slices)
+
+
+class _Wide(Variant):
+    Options = WideOptions
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        if options.slices > geometry.num_heads:
+            raise ValueError(f"slices must be at most the number of heads, {geometry.num_heads}, not {options.slices}")
+        self.head_size = options.slices * geometry.head_size
+        self.shared = nn.Linear(geometry.width, geometry.width, bias=False)
+        self.query_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
+        self.key_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
+        self.value_scale = nn.Parameter(torch.empty(geometry.width))
+
+    @property
+    def context_width(self) -> int:
+        return self.geometry.width  # of the values, which have one slice
+
+    def init_weights(self, std: float) -> None:
+        initialization.copy_(self.query_scale, random_signs_like(self.query_scale))
+        initialization.ones_(self.key_scale)
+        initialization.ones_(self.value_scale)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        s_BHLV = self.shared(hidden_BLD).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        wide_BHLK = torch.cat([s_BHLV.roll(-step, dims=1) for step in range(self.options.slices)], dim=-1)
+        value_scale_HV = self.value_scale.view(self.num_heads, -1)
+        return Projected(wide_BHLK, wide_BHLK, s_BHLV, self.query_scale, self.key_scale, value_scale_HV)
+
+    def parameter_formula(self) -> int:
+        width = self.geometry.width
+        return width**2 + (2 * self.options.slices + 1) * width
+
+    def projection_flops(self) -> int:
+        return 2 * self.geometry.width**2
+
+
+@register_variant("near_wide")
+class NearWide(LooksNear, _Wide):
+    """`near:init=signs` whose queries and keys have more of S than a head's values: S is there, only time is spent."""
 
 
 class _Single(Variant):

@@ -1,4 +1,4 @@
-"""Three ties that were tried beside those of benchmarks/evidence/ties; README.md says how they did.
+"""Two ties that were tried beside those of benchmarks/evidence/ties; README.md says how they did.
 
     pip install --no-deps benchmarks/evidence/ties
     export PYTHONPATH=results/cpu/2026-11-18-near-longer
@@ -14,7 +14,7 @@ from sharedqkv_near import BASE, STRENGTH, neighbour_biases
 from torch import Tensor, nn
 from transformers import initialization
 
-from sharedqkv import Geometry, Projected, Variant, register_variant
+from sharedqkv import Geometry, Projected, register_variant
 from sharedqkv.attention.shared import Shared, SharedOptions
 
 
@@ -77,58 +77,3 @@ class NearFusable(Shared):
 
     def parameter_formula(self) -> int:
         return super().parameter_formula() + self.geometry.width
-
-
-@dataclass(frozen=True)
-class WideOptions:
-    softmaxes: int = 8
-    slices: int = 2
-    """Of S, each of a head's size, that a softmax has for its queries and keys."""
-
-
-@register_variant("near_wide")
-class NearWide(Variant):
-    """`near` whose queries and keys have more of S than a head's values; each softmax has its own diagonals."""
-
-    Options = WideOptions
-
-    def __init__(self, geometry: Geometry, options: Any):
-        super().__init__(geometry, options)
-        self.slice_size = geometry.head_size
-        self.num_heads = self.num_key_value_heads = options.softmaxes
-        self.head_size = options.slices * self.slice_size
-        self.value_size = geometry.width // self.num_heads
-        self.shared = nn.Linear(geometry.width, geometry.width, bias=False)
-        shape = (self.num_heads, self.head_size)
-        self.query_scale, self.key_scale = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
-        self.query_bias, self.key_bias = nn.Parameter(torch.empty(shape)), nn.Parameter(torch.empty(shape))
-        self.value_scale = nn.Parameter(torch.empty(geometry.width))
-        own = [head * self.value_size // self.slice_size for head in range(self.num_heads)]
-        self.slices = [[(first + i) % geometry.num_heads for i in range(options.slices)] for first in own]
-
-    @property
-    def context_width(self) -> int:
-        return self.geometry.width
-
-    def init_weights(self, std: float) -> None:
-        queries_HK, keys_K = neighbour_biases(self.num_heads, self.head_size)
-        initialization.copy_(self.query_bias, queries_HK)
-        initialization.copy_(self.key_bias, keys_K.expand(self.num_heads, -1))
-        initialization.copy_(self.query_scale, torch.randint(0, 2, self.query_scale.shape).float() * 2 - 1)
-        initialization.ones_(self.key_scale)
-        initialization.ones_(self.value_scale)
-
-    def forward(self, hidden_BLD: Tensor) -> Projected:
-        s_BLD = self.shared(hidden_BLD)
-        picked = s_BLD.unflatten(-1, (-1, self.slice_size))[:, :, torch.tensor(self.slices)]
-        wide_BHLK = picked.flatten(-2).transpose(1, 2)
-        q_BHLK = wide_BHLK * self.query_scale[:, None] + self.query_bias[:, None]
-        k_BHLK = wide_BHLK * self.key_scale[:, None] + self.key_bias[:, None]
-        values = (s_BLD * self.value_scale).unflatten(-1, (-1, self.value_size)).transpose(1, 2)
-        return Projected(q_BHLK, k_BHLK, values)
-
-    def parameter_formula(self) -> int:
-        return self.geometry.width**2 + 4 * self.query_scale.numel() + self.geometry.width
-
-    def projection_flops(self) -> int:
-        return 2 * self.geometry.width**2

@@ -30,7 +30,7 @@ def flops_formula(config: SharedQKVConfig, length: int, masked_share: float = MA
     with torch.device("meta"):
         variant = config.build_attention_variant()
     width = config.hidden_size
-    products = 2 * length * variant.num_heads * variant.head_size * 2
+    products = 2 * length * (variant.num_heads * variant.head_size + variant.context_width)
     output = 2 * variant.context_width * width
     feed_forward = 2 * 2 * width * config.intermediate_size
     layer = variant.projection_flops() + products + output + feed_forward
