@@ -19,6 +19,7 @@ NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
     *("paired", "paired:taps=true", "lent", "lent:taps=true"),
     *("near", "near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide"),
+    *("near_fast", "near_wide:speed=8", "near_filtered", "near_filtered:reach=2"),
 ]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
@@ -67,11 +68,25 @@ def test_taps_look_at_neighbours(ties):
     assert ties.filtered(states, taps).flatten().tolist() == [201, 312, 423, 34]
 
 
+def test_a_filter_of_s_serves_all_roles():
+    config = tiny_config("near_filtered", attention_options={"speed": 4}, position_embedding_type="rotary")
+    variant = config.build_attention_variant()
+    variant.init_weights(0.02)
+    hidden = torch.randn(1, 5, config.hidden_size)
+    s = variant.split_heads(variant.shared(hidden))
+    torch.testing.assert_close(variant(hidden).v_BGLK, s)  # at first each token sees itself only
+    with torch.no_grad():
+        variant.taps.copy_(torch.tensor([0.25, 0.0, 0.5])[:, None].expand_as(variant.taps))
+    zero = torch.zeros_like(s[:, :, :1])
+    around = torch.cat((zero, s, zero), dim=2)
+    torch.testing.assert_close(variant(hidden).v_BGLK, around[:, :, :-2] + 2 * around[:, :, 2:])
+
+
 @pytest.mark.parametrize(
     "spec",
     [
-        *("near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide"),
-        *("near_narrow", "near_standard", "near_grouped:num_query_heads=7"),
+        *("near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide", "near_fast", "near_wide:speed=8"),
+        *("near_narrow", "near_standard", "near_standard_fast", "near_grouped:num_query_heads=7"),
     ],
 )
 def test_heads_first_look_at_neighbours(spec):
@@ -95,6 +110,54 @@ def test_wide_has_more_of_queries_and_keys_only():
     assert flops_formula(wide, 128) == forward_flops_per_token(wide, 128)
     with pytest.raises(ValueError, match="at most the number of heads, 8, not 9"):
         config_from_spec("near_wide:slices=9", "medium")
+
+
+def test_faster_diagonals_begin_as_the_others_and_move_farther():
+    """The same model at first; after one step of an optimizer that moves all weights alike, diagonals and biases have
+    moved `speed` times as far, and Ws as far as before."""
+    ids, moved = torch.arange(6, 30).view(2, 12), []
+    for spec in ("near:init=signs", "near_fast:speed=4"):
+        torch.manual_seed(0)
+        name, options, _ = parse_spec(spec)
+        model = SharedQKVModel(tiny_config(name, attention_options=options, position_embedding_type="rotary"))
+        variant = next(module for module in model.modules() if isinstance(module, Variant))
+        if not moved:
+            state = {key: value.clone() for key, value in model.state_dict().items()}
+            before = model(ids).last_hidden_state
+        else:
+            fast = ("query_scale", "key_scale", "value_scale", "query_bias", "key_bias")
+            model.load_state_dict({key: value / 4 if key.endswith(fast) else value for key, value in state.items()})
+            torch.testing.assert_close(model(ids).last_hidden_state, before)
+        first = [scaled.detach().clone() for scaled in _roles(variant)]
+        model(ids).last_hidden_state.square().sum().backward()
+        with torch.no_grad():
+            for weight in variant.parameters():
+                weight -= 0.01 * weight.grad.sign()
+        moved.append([after - at_first for after, at_first in zip(_roles(variant), first, strict=True)])
+    (matrix, *slow), (same_matrix, *fast) = moved
+    torch.testing.assert_close(matrix, same_matrix)
+    for one, other in zip(slow, fast, strict=True):
+        torch.testing.assert_close(other, 4 * one, rtol=1e-3, atol=1e-4)  # of 0.04
+
+
+def _roles(variant):
+    """Ws, then what diagonals and biases do to S."""
+    projected, zero = variant(torch.ones(1, 1, variant.geometry.width)), torch.zeros(1, 1, variant.geometry.width)
+    nothing = variant(zero)
+    s = projected.v_BGLK
+    scales = [
+        (made - bias) / s for made, bias in ((projected.q_BHLK, nothing.q_BHLK), (projected.k_BGLK, nothing.k_BGLK))
+    ]
+    return [variant.shared.weight, *scales, projected.output_scale_HK, nothing.q_BHLK, nothing.k_BGLK]
+
+
+def test_fast_diagonals_fold():
+    torch.manual_seed(0)
+    config = tiny_config("near_fast", attention_options={"speed": 4}, position_embedding_type="rotary")
+    model, ids = SharedQKVModel(config).eval(), torch.arange(6, 30).view(2, 12)
+    before = model(ids).last_hidden_state
+    model.fold()
+    torch.testing.assert_close(model(ids).last_hidden_state, before)
 
 
 def test_tasks_of_near_are_set_up_as_those_it_is_compared_with():

@@ -18,7 +18,7 @@ from sharedqkv import Geometry, Projected, Variant, register_variant
 from sharedqkv.attention.grouped import Grouped
 from sharedqkv.attention.narrow import Narrow
 from sharedqkv.attention.options import require_positive_int
-from sharedqkv.attention.shared import Shared
+from sharedqkv.attention.shared import Shared, SharedOptions
 from sharedqkv.attention.standard import Standard
 
 STRENGTH = 4.0
@@ -43,6 +43,9 @@ def neighbour_biases(num_heads: int, head_size: int) -> tuple[Tensor, Tensor]:
 class LooksNear(Variant):
     """In front of a variant: what it makes, with such biases."""
 
+    speed = 1.0
+    """How many times as fast the biases learn: Adam moves every weight about as far a step, however large it is."""
+
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)
         self.query_bias = nn.Parameter(torch.empty(self.num_heads * self.head_size))
@@ -51,13 +54,13 @@ class LooksNear(Variant):
     def init_weights(self, std: float) -> None:
         super().init_weights(std)
         queries_HK, keys_K = neighbour_biases(self.num_heads, self.head_size)
-        initialization.copy_(self.query_bias, queries_HK.flatten())
-        initialization.copy_(self.key_bias, keys_K.repeat(self.num_key_value_heads))
+        initialization.copy_(self.query_bias, queries_HK.flatten() / self.speed)
+        initialization.copy_(self.key_bias, keys_K.repeat(self.num_key_value_heads) / self.speed)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         projected = super().forward(hidden_BLD)
-        q_BHLK = _moved(projected.q_BHLK, projected.query_scale_HK, self.query_bias)
-        k_BGLK = _moved(projected.k_BGLK, projected.key_scale_HK, self.key_bias)
+        q_BHLK = _moved(projected.q_BHLK, projected.query_scale_HK, self.query_bias * self.speed)
+        k_BGLK = _moved(projected.k_BGLK, projected.key_scale_HK, self.key_bias * self.speed)
         return Projected(q_BHLK, k_BGLK, projected.v_BGLK, output_scale_HK=projected.output_scale_HK)
 
     def fold(self, output: nn.Linear, rotary: bool) -> None:
@@ -79,6 +82,95 @@ def _moved(states_BHLK: Tensor, scale_HK: Tensor | None, bias: Tensor) -> Tensor
 @register_variant("near")
 class Near(LooksNear, Shared):
     """`shared` with such biases."""
+
+
+@dataclass(frozen=True)
+class FastOptions(SharedOptions):
+    init: str = "signs"
+    speed: int = 8
+    """How many times as fast diagonals and biases learn as the other weights."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive_int("speed", self.speed)
+
+
+class _FastShared(Shared):
+    """Diagonals in units of 1 / speed. Adam moves an entry of Ws (0.02 at first) and of a diagonal (1) alike a step, so
+    that the roles, which only the diagonals tell apart, come apart far more slowly than S changes."""
+
+    Options = FastOptions
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.speed = options.speed
+
+    def init_weights(self, std: float) -> None:
+        super().init_weights(std)
+        for scale in (self.query_scale, self.key_scale, self.value_scale):
+            if scale is not None:
+                initialization.copy_(scale, scale.detach() / self.speed)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        made = super().forward(hidden_BLD)
+        scales = (made.query_scale_HK, made.key_scale_HK, made.output_scale_HK)
+        full = [None if scale_HK is None else scale_HK * self.speed for scale_HK in scales]
+        return Projected(made.q_BHLK, made.k_BGLK, made.v_BGLK, *full)
+
+    def fold(self, output: nn.Linear, rotary: bool) -> None:
+        if self.value_scale is not None:
+            output.weight.mul_(self.speed)
+        super().fold(output, rotary)
+
+
+@register_variant("near_fast")
+class NearFast(LooksNear, _FastShared):
+    """`near:init=signs` whose diagonals and biases learn faster."""
+
+
+@dataclass(frozen=True)
+class FilterOptions(FastOptions):
+    reach: int = 1
+    """How many tokens before and after the filter sees."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_positive_int("reach", self.reach)
+
+
+class _FilteredShared(_FastShared):
+    Options = FilterOptions
+
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.taps = nn.Parameter(torch.empty(2 * options.reach + 1, geometry.width))
+
+    def init_weights(self, std: float) -> None:
+        super().init_weights(std)
+        start = torch.zeros_like(self.taps)
+        start[self.options.reach] = 1 / self.speed
+        initialization.copy_(self.taps, start)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        made = super().forward(hidden_BLD)
+        filtered_BHLK = self._filtered(made.v_BGLK)
+        scales = (made.query_scale_HK, made.key_scale_HK, made.output_scale_HK)
+        return Projected(filtered_BHLK, filtered_BHLK, filtered_BHLK, *scales)
+
+    def _filtered(self, s_BHLK: Tensor) -> Tensor:
+        reach, length = self.options.reach, s_BHLK.shape[2]
+        taps_THK = (self.taps * self.speed).to(s_BHLK.dtype).unflatten(-1, (self.num_heads, -1))
+        around = nn.functional.pad(s_BHLK, (0, 0, reach, reach))
+        seen = [around[:, :, tap : tap + length] * taps_THK[tap, :, None] for tap in range(2 * reach + 1)]
+        return torch.stack(seen).sum(dim=0)
+
+    def parameter_formula(self) -> int:
+        return super().parameter_formula() + self.taps.numel()
+
+
+@register_variant("near_filtered")
+class NearFiltered(LooksNear, _FilteredShared):
+    """`near_fast` with one filter over the neighbours' S, which serves all roles. Full rows of one document only."""
 
 
 class _Mapped(Shared):
@@ -112,9 +204,12 @@ class NearMapped(LooksNear, _Mapped):
 class WideOptions:
     slices: int = 2
     """Of S, one a head, that the queries and keys of a head have: its own and those of the next heads."""
+    speed: int = 1
+    """As of `near_fast`."""
 
     def __post_init__(self) -> None:
         require_positive_int("slices", self.slices)
+        require_positive_int("speed", self.speed)
 
 
 class _Wide(Variant):
@@ -124,6 +219,7 @@ class _Wide(Variant):
         super().__init__(geometry, options)
         if options.slices > geometry.num_heads:
             raise ValueError(f"slices must be at most the number of heads, {geometry.num_heads}, not {options.slices}")
+        self.speed = options.speed
         self.head_size = options.slices * geometry.head_size
         self.shared = nn.Linear(geometry.width, geometry.width, bias=False)
         self.query_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
@@ -135,15 +231,15 @@ class _Wide(Variant):
         return self.geometry.width  # of the values, which have one slice
 
     def init_weights(self, std: float) -> None:
-        initialization.copy_(self.query_scale, random_signs_like(self.query_scale))
-        initialization.ones_(self.key_scale)
-        initialization.ones_(self.value_scale)
+        initialization.copy_(self.query_scale, random_signs_like(self.query_scale) / self.speed)
+        initialization.constant_(self.key_scale, 1 / self.speed)
+        initialization.constant_(self.value_scale, 1 / self.speed)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         s_BHLV = self.shared(hidden_BLD).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
         wide_BHLK = torch.cat([s_BHLV.roll(-step, dims=1) for step in range(self.options.slices)], dim=-1)
-        value_scale_HV = self.value_scale.view(self.num_heads, -1)
-        return Projected(wide_BHLK, wide_BHLK, s_BHLV, self.query_scale, self.key_scale, value_scale_HV)
+        scales = (self.query_scale, self.key_scale, self.value_scale.view(self.num_heads, -1))
+        return Projected(wide_BHLK, wide_BHLK, s_BHLV, *(scale * self.speed for scale in scales))
 
     def parameter_formula(self) -> int:
         width = self.geometry.width
@@ -193,6 +289,13 @@ class NearLent(LooksNear, Lent):
 @register_variant("near_standard")
 class NearStandard(LooksNear, Standard):
     pass
+
+
+@register_variant("near_standard_fast")
+class NearStandardFast(NearStandard):
+    """What biases that learn faster, as those of `near_fast`, do for plain attention."""
+
+    speed = 8.0
 
 
 @register_variant("near_narrow")

@@ -21,7 +21,7 @@ class PlanFile:
     study: str
     """a study's name, or its file beside the plan"""
     search: dict[str, Any]
-    """{learning_rates: ..., max_tokens: ..., position: ...}: every variant is tried with each rate"""
+    """{learning_rates: ..., max_tokens: ..., position: ...}: each variant is tried with each; one alone is taken"""
     order: tuple[dict[str, Any], ...]
     """[{variants: ..., positions: ..., seeds: ...}, ...], the most important first; some may be checks"""
     tasks: dict[str, Any] = field(default_factory=dict)
@@ -199,7 +199,7 @@ def _entrants(study: Study) -> dict[tuple[str, str], Entrant]:
 
 def _cells(group: Group, search: Search) -> Iterator[Cell]:
     """Variants change fastest: the same program compiled by two cells at once would be compiled twice."""
-    for rate in search.learning_rates:
+    for rate in search.learning_rates if len(search.learning_rates) > 1 else ():
         for variant in group.variants:
             yield Cell(variant, search.position, tried_rate=rate)
     wholes = [

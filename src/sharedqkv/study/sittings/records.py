@@ -54,7 +54,9 @@ class Records:
         return state
 
     def chosen_rate(self, variant: str) -> float | None:
-        """None until all are tried."""
+        """None until all are tried; one alone need not be."""
+        if len(self.plan.search.learning_rates) == 1:
+            return self.plan.search.learning_rates[0]
         losses = self._search_losses(variant)
         if all(loss == math.inf for loss in losses.values()):
             raise ValueError(f"{variant}: training broke down with every rate: add lower ones to the plan's search")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sharedqkv.study.sittings import Cell, load_plan
+from sharedqkv.study.sittings import Cell, Records, load_plan
 from sharedqkv.training.schedule import rate_factor
 
 EVIDENCE = Path(__file__).parents[4] / "benchmarks" / "evidence"
@@ -23,6 +23,16 @@ def test_a_search_comes_before_the_first_run_and_nothing_comes_twice(plan):
         "pretrain/shared-rotary/1",
         "pretrain/shared-absolute/1",
     ]
+
+
+def test_one_rate_needs_no_search(plan, tmp_path):
+    file = tmp_path / "plan.yaml"
+    file.write_text(file.read_text().replace("[1.0e-3, 2.0e-3], max", "[2.0e-3], max"))
+    screening = load_plan(file)
+    assert [cell.stage for cell in screening.cells] == ["pretrain"] * 4
+    recipe = Records(screening, tmp_path / "records").recipe(screening.cells[0], Path("c"), Path("r"))
+    assert recipe.learning_rate == 0.002
+    assert (recipe.schedule, recipe.max_tokens) != ("constant", screening.search.max_tokens)
 
 
 def test_a_search_run_is_the_beginning_of_the_whole_run(plan):
@@ -168,7 +178,11 @@ def test_a_plan_may_name_its_records_and_what_a_run_takes(plan, tmp_path):
 @pytest.mark.usefixtures("ties")
 def test_plans_of_the_evidence_name_records_of_their_own(name):
     plan = load_plan(EVIDENCE / name)
-    assert plan.run_s > plan.search_s
+    if len(plan.search.learning_rates) > 1:
+        assert plan.run_s > plan.search_s
+    else:
+        assert plan.run_s > 0
+        assert plan.search_s is None
     study = plan.records / "study.json"
     if study.exists():
         assert json.loads(study.read_text())["name"] == plan.study.name

@@ -279,7 +279,7 @@ def test_a_real_cell_from_plan_to_report(world, tmp_path):
         )
     )
     (tmp_path / "plan.yaml").write_text(
-        "study: study.yaml\nsearch: {learning_rates: [1.0e-3], max_tokens: 512, position: rotary}\n"
+        "study: study.yaml\nsearch: {learning_rates: [5.0e-4, 1.0e-3], max_tokens: 512, position: rotary}\n"
         "order:\n- {variants: [standard], positions: [rotary], seeds: [0]}\n"
         "- {variants: [standard], positions: [rotary], seeds: [0], max_tokens: [768]}\n"
     )
@@ -288,11 +288,11 @@ def test_a_real_cell_from_plan_to_report(world, tmp_path):
     sitting = Sitting(records, tmp_path / "corpus", tmp_path / "work", seconds=900, task_data=world / "tasks")
     sitting.say = said.append
     sitting.run()
-    assert said[-1] == "3 of 3 cells are done", said
+    assert said[-1] == "4 of 4 cells are done", said
     run = RunFolder(tmp_path / "records" / "pretrain" / "standard" / "0")
     assert (run.info()["step"], run.info()["state"]) == (5, "done")
     assert RunFolder(tmp_path / "records" / "checks" / "standard" / "0-tokens-768").info()["step"] == 3
-    tried = RunFolder(tmp_path / "records" / "search" / "standard" / "0.001")
+    tried = RunFolder(tmp_path / "records" / "search" / "standard" / f"{records.chosen_rate('standard'):g}")
     losses = [[record["loss"] for record in r.metrics() if "loss" in record] for r in (run, tried)]
     assert losses[1] == losses[0][: len(losses[1])]  # the beginning of the run: same rows and masks
     measures = measure(read_study(records.folder))
