@@ -17,7 +17,7 @@ from transformers import initialization
 from sharedqkv import Geometry, Projected, Variant, register_variant
 from sharedqkv.attention.grouped import Grouped
 from sharedqkv.attention.narrow import Narrow
-from sharedqkv.attention.options import require_positive_int
+from sharedqkv.attention.options import require_bool, require_positive_int
 from sharedqkv.attention.shared import Shared, SharedOptions
 from sharedqkv.attention.standard import Standard
 
@@ -138,34 +138,44 @@ class FilterOptions(FastOptions):
         require_positive_int("reach", self.reach)
 
 
+class Filter(nn.Module):
+    """A weight for each channel and each token around. At first a token sees itself only."""
+
+    def __init__(self, reach: int, num_heads: int, size: int, speed: float):
+        super().__init__()
+        self.reach, self.speed = reach, speed
+        self.taps = nn.Parameter(torch.empty(2 * reach + 1, num_heads, size))
+
+    def init_weights(self) -> None:
+        start = torch.zeros_like(self.taps)
+        start[self.reach] = 1 / self.speed
+        initialization.copy_(self.taps, start)
+
+    def forward(self, s_BHLK: Tensor) -> Tensor:
+        length, taps_THK = s_BHLK.shape[2], (self.taps * self.speed).to(s_BHLK.dtype)
+        around = nn.functional.pad(s_BHLK, (0, 0, self.reach, self.reach))
+        seen = [around[:, :, tap : tap + length] * taps_HK[:, None] for tap, taps_HK in enumerate(taps_THK)]
+        return torch.stack(seen).sum(dim=0)
+
+
 class _FilteredShared(_FastShared):
     Options = FilterOptions
 
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)
-        self.taps = nn.Parameter(torch.empty(2 * options.reach + 1, geometry.width))
+        self.filter = Filter(options.reach, self.num_heads, self.head_size, self.speed)
 
     def init_weights(self, std: float) -> None:
         super().init_weights(std)
-        start = torch.zeros_like(self.taps)
-        start[self.options.reach] = 1 / self.speed
-        initialization.copy_(self.taps, start)
+        self.filter.init_weights()
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         made = super().forward(hidden_BLD)
-        filtered_BHLK = self._filtered(made.v_BGLK)
-        scales = (made.query_scale_HK, made.key_scale_HK, made.output_scale_HK)
-        return Projected(filtered_BHLK, filtered_BHLK, filtered_BHLK, *scales)
-
-    def _filtered(self, s_BHLK: Tensor) -> Tensor:
-        reach, length = self.options.reach, s_BHLK.shape[2]
-        taps_THK = (self.taps * self.speed).to(s_BHLK.dtype).unflatten(-1, (self.num_heads, -1))
-        around = nn.functional.pad(s_BHLK, (0, 0, reach, reach))
-        seen = [around[:, :, tap : tap + length] * taps_THK[tap, :, None] for tap in range(2 * reach + 1)]
-        return torch.stack(seen).sum(dim=0)
+        s_BHLK = self.filter(made.v_BGLK)
+        return Projected(s_BHLK, s_BHLK, s_BHLK, made.query_scale_HK, made.key_scale_HK, made.output_scale_HK)
 
     def parameter_formula(self) -> int:
-        return super().parameter_formula() + self.taps.numel()
+        return super().parameter_formula() + self.filter.taps.numel()
 
 
 @register_variant("near_filtered")
@@ -206,10 +216,13 @@ class WideOptions:
     """Of S, one a head, that the queries and keys of a head have: its own and those of the next heads."""
     speed: int = 1
     """As of `near_fast`."""
+    filtered: bool = False
+    """Whether S goes through a filter first, as in `near_filtered`."""
 
     def __post_init__(self) -> None:
         require_positive_int("slices", self.slices)
         require_positive_int("speed", self.speed)
+        require_bool("filtered", self.filtered)
 
 
 class _Wide(Variant):
@@ -225,6 +238,7 @@ class _Wide(Variant):
         self.query_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
         self.key_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
         self.value_scale = nn.Parameter(torch.empty(geometry.width))
+        self.filter = Filter(1, self.num_heads, geometry.head_size, self.speed) if options.filtered else None
 
     @property
     def context_width(self) -> int:
@@ -234,16 +248,21 @@ class _Wide(Variant):
         initialization.copy_(self.query_scale, random_signs_like(self.query_scale) / self.speed)
         initialization.constant_(self.key_scale, 1 / self.speed)
         initialization.constant_(self.value_scale, 1 / self.speed)
+        if self.filter is not None:
+            self.filter.init_weights()
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         s_BHLV = self.shared(hidden_BLD).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+        if self.filter is not None:
+            s_BHLV = self.filter(s_BHLV)
         wide_BHLK = torch.cat([s_BHLV.roll(-step, dims=1) for step in range(self.options.slices)], dim=-1)
         scales = (self.query_scale, self.key_scale, self.value_scale.view(self.num_heads, -1))
         return Projected(wide_BHLK, wide_BHLK, s_BHLV, *(scale * self.speed for scale in scales))
 
     def parameter_formula(self) -> int:
         width = self.geometry.width
-        return width**2 + (2 * self.options.slices + 1) * width
+        taps = 0 if self.filter is None else self.filter.taps.numel()
+        return width**2 + (2 * self.options.slices + 1) * width + taps
 
     def projection_flops(self) -> int:
         return 2 * self.geometry.width**2

@@ -160,8 +160,9 @@ class Records:
 
     def facts(self) -> dict[str, Any]:
         """For study.json, of how it was run: which rates were searched, how many runs shared the device."""
+        search = self.plan.search
         return {
-            "search": dataclasses.asdict(self.plan.search),
+            **({"search": dataclasses.asdict(search)} if len(search.learning_rates) > 1 else {}),
             "side_by_side": max((note["side_by_side"] for note in self._notes_of("pretrain")), default=1),
         }
 

@@ -200,6 +200,11 @@ def test_the_study_names_the_rates_that_are_searched(records):
     assert study_of(records)["search"] == {"learning_rates": [1e-3, 2e-3], "max_tokens": 1000, "position": "rotary"}
 
 
+def test_one_rate_is_no_search_to_tell_of(records):
+    one = dataclasses.replace(records.plan.search, learning_rates=(2e-3,))
+    assert "search" not in Records(dataclasses.replace(records.plan, search=one), records.folder).facts()
+
+
 def test_the_command_can_be_run_from_the_same_folder(records, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for script in ("scripts/sitting.py", str(tmp_path / "scripts" / "sitting.py")):
