@@ -21,18 +21,20 @@ NAMES = [
     *("near", "near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide"),
     *("near_fast", "near_wide:speed=8", "near_filtered", "near_filtered:reach=2", "near_wide:speed=8,filtered=true"),
 ]
+LARGER_CONTROLS = ["near_standard", "near_standard_fast", "near_wide_standard:speed=8"]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
 
 pytestmark = pytest.mark.usefixtures("ties")
 
 
-@pytest.mark.parametrize("spec", [*NAMES, *CONTROLS])
+@pytest.mark.parametrize("spec", [*NAMES, *CONTROLS, *LARGER_CONTROLS])
 def test_no_larger_than_the_plan_allows_and_counted_right(spec):
     config = config_from_spec(spec, "medium", position_embedding_type="rotary")
     counted = count_parameters(config)
     with torch.device("meta"):
         assert counted.qkv == config.build_attention_variant().parameter_formula()
-    assert counted.attention_block <= MOST
+    assert (counted.attention_block <= MOST) == (spec not in LARGER_CONTROLS)
+    assert flops_formula(config, 128) == forward_flops_per_token(config, 128)
 
 
 @pytest.mark.parametrize("spec", NAMES)
@@ -52,7 +54,7 @@ def _reached(variant, states):
     return {name for name, gradient in zip(named, found, strict=True) if gradient is not None}
 
 
-@pytest.mark.parametrize("spec", [*NAMES, *CONTROLS])
+@pytest.mark.parametrize("spec", [*NAMES, *CONTROLS, *LARGER_CONTROLS])
 def test_trains(spec):
     name, options, _ = parse_spec(spec)
     model = SharedQKVModel(tiny_config(name, attention_options=options, position_embedding_type="rotary"))
@@ -86,7 +88,7 @@ def test_a_filter_of_s_serves_all_roles():
     "spec",
     [
         *("near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide", "near_fast", "near_wide:speed=8"),
-        *("near_narrow", "near_standard", "near_standard_fast", "near_grouped:num_query_heads=7"),
+        *("near_narrow", "near_grouped:num_query_heads=7", *LARGER_CONTROLS),
     ],
 )
 def test_heads_first_look_at_neighbours(spec):
@@ -100,6 +102,22 @@ def test_heads_first_look_at_neighbours(spec):
     looked_at_HL = (q_BHLK @ k_BHLK.transpose(-1, -2))[0, :, 8:-8].argmax(dim=-1) - torch.arange(8, 56)
     neighbours_H = torch.tensor([1, -1, 2, -2, 3, -3, 4, -4][: variant.num_heads])
     assert (looked_at_HL == neighbours_H[:, None]).float().mean() > 0.7
+
+
+@pytest.mark.parametrize("variant_name", ["near_wide", "near_wide_standard"])
+def test_wide_heads_see_the_next_heads_slice(variant_name):
+    config = tiny_config(variant_name, attention_options={"speed": 4}, position_embedding_type="rotary")
+    variant = config.build_attention_variant()
+    variant.init_weights(0.02)
+    with torch.no_grad():
+        for vector in (variant.query_bias, variant.key_bias):
+            vector.zero_()
+        variant.query_scale.fill_(0.25)
+    hidden = torch.randn(1, 3, config.hidden_size)
+    projected, slices = variant(hidden), variant.slices(hidden)
+    for role, own in ((projected.q_BHLK, slices[0]), (projected.k_BGLK, slices[1])):
+        torch.testing.assert_close(role, torch.cat((own, own[:, [*range(1, own.shape[1]), 0]]), dim=-1))
+    torch.testing.assert_close(projected.v_BGLK, slices[2])
 
 
 def test_wide_has_more_of_queries_and_keys_only():
@@ -151,10 +169,17 @@ def _roles(variant):
     return [variant.shared.weight, *scales, projected.output_scale_HK, nothing.q_BHLK, nothing.k_BGLK]
 
 
-def test_fast_diagonals_fold():
+@pytest.mark.parametrize(
+    "spec", ["near_fast:speed=3", "near_filtered:speed=3", "near_wide:speed=3", "near_standard_fast"]
+)
+def test_trained_weights_fold(spec):
     torch.manual_seed(0)
-    config = tiny_config("near_fast", attention_options={"speed": 4}, position_embedding_type="rotary")
-    model, ids = SharedQKVModel(config).eval(), torch.arange(6, 30).view(2, 12)
+    name, options, _ = parse_spec(spec)
+    model = SharedQKVModel(tiny_config(name, attention_options=options, position_embedding_type="rotary")).eval()
+    with torch.no_grad():
+        for weight in model.encoder.parameters():
+            weight += 0.1 * torch.randn_like(weight)
+    ids = torch.arange(6, 30).view(2, 12)
     before = model(ids).last_hidden_state
     model.fold()
     torch.testing.assert_close(model(ids).last_hidden_state, before)

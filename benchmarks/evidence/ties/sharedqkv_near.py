@@ -96,8 +96,11 @@ class FastOptions(SharedOptions):
 
 
 class _FastShared(Shared):
-    """Diagonals in units of 1 / speed. Adam moves an entry of Ws (0.02 at first) and of a diagonal (1) alike a step, so
-    that the roles, which only the diagonals tell apart, come apart far more slowly than S changes."""
+    """Diagonals in units of 1 / speed, for use behind `LooksNear`, whose `fold` never merges two of them.
+
+    Adam moves an entry of Ws (0.02 at first) and of a diagonal (1) alike a step, so that the roles, which only the
+    diagonals tell apart, come apart far more slowly than S changes.
+    """
 
     Options = FastOptions
 
@@ -226,6 +229,9 @@ class WideOptions:
 
 
 class _Wide(Variant):
+    """Queries and keys of a head have its own slice of what makes them and those of the next heads, each slice with its
+    own diagonal; values have one. A subclass makes the three."""
+
     Options = WideOptions
 
     def __init__(self, geometry: Geometry, options: Any):
@@ -234,43 +240,87 @@ class _Wide(Variant):
             raise ValueError(f"slices must be at most the number of heads, {geometry.num_heads}, not {options.slices}")
         self.speed = options.speed
         self.head_size = options.slices * geometry.head_size
-        self.shared = nn.Linear(geometry.width, geometry.width, bias=False)
         self.query_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
         self.key_scale = nn.Parameter(torch.empty(self.num_heads, self.head_size))
         self.value_scale = nn.Parameter(torch.empty(geometry.width))
-        self.filter = Filter(1, self.num_heads, geometry.head_size, self.speed) if options.filtered else None
 
     @property
     def context_width(self) -> int:
         return self.geometry.width  # of the values, which have one slice
 
     def init_weights(self, std: float) -> None:
+        for scale in (self.query_scale, self.key_scale, self.value_scale):
+            initialization.constant_(scale, 1 / self.speed)
+
+    def slices(self, hidden_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Of queries, keys and values, each BHLV."""
+        raise NotImplementedError
+
+    def split_slices(self, states_BLD: Tensor) -> Tensor:
+        return states_BLD.unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+
+    def forward(self, hidden_BLD: Tensor) -> Projected:
+        *roles, v_BHLV = self.slices(hidden_BLD)
+        wide = [torch.cat([s.roll(-step, dims=1) for step in range(self.options.slices)], dim=-1) for s in roles]
+        scales = (self.query_scale, self.key_scale, self.value_scale.view(self.num_heads, -1))
+        return Projected(*wide, v_BHLV, *(scale * self.speed for scale in scales))
+
+    def parameter_formula(self) -> int:
+        return (2 * self.options.slices + 1) * self.geometry.width
+
+
+class _WideShared(_Wide):
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        self.shared = nn.Linear(geometry.width, geometry.width, bias=False)
+        self.filter = Filter(1, self.num_heads, geometry.head_size, self.speed) if options.filtered else None
+
+    def init_weights(self, std: float) -> None:
+        super().init_weights(std)
         initialization.copy_(self.query_scale, random_signs_like(self.query_scale) / self.speed)
-        initialization.constant_(self.key_scale, 1 / self.speed)
-        initialization.constant_(self.value_scale, 1 / self.speed)
         if self.filter is not None:
             self.filter.init_weights()
 
-    def forward(self, hidden_BLD: Tensor) -> Projected:
-        s_BHLV = self.shared(hidden_BLD).unflatten(-1, (self.num_heads, -1)).transpose(1, 2)
+    def slices(self, hidden_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        s_BHLV = self.split_slices(self.shared(hidden_BLD))
         if self.filter is not None:
             s_BHLV = self.filter(s_BHLV)
-        wide_BHLK = torch.cat([s_BHLV.roll(-step, dims=1) for step in range(self.options.slices)], dim=-1)
-        scales = (self.query_scale, self.key_scale, self.value_scale.view(self.num_heads, -1))
-        return Projected(wide_BHLK, wide_BHLK, s_BHLV, *(scale * self.speed for scale in scales))
+        return s_BHLV, s_BHLV, s_BHLV
 
     def parameter_formula(self) -> int:
-        width = self.geometry.width
         taps = 0 if self.filter is None else self.filter.taps.numel()
-        return width**2 + (2 * self.options.slices + 1) * width + taps
+        return super().parameter_formula() + self.geometry.width**2 + taps
 
     def projection_flops(self) -> int:
         return 2 * self.geometry.width**2
 
 
 @register_variant("near_wide")
-class NearWide(LooksNear, _Wide):
+class NearWide(LooksNear, _WideShared):
     """`near:init=signs` whose queries and keys have more of S than a head's values: S is there, only time is spent."""
+
+
+class _WideStandard(_Wide):
+    def __init__(self, geometry: Geometry, options: Any):
+        super().__init__(geometry, options)
+        if options.filtered:
+            raise ValueError("filtered must be false: plain attention has no one tensor to filter for all roles")
+        self.query, self.key, self.value = (nn.Linear(geometry.width, geometry.width) for _ in range(3))
+
+    def slices(self, hidden_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        q, k, v = (self.split_slices(layer(hidden_BLD)) for layer in (self.query, self.key, self.value))
+        return q, k, v
+
+    def parameter_formula(self) -> int:
+        return super().parameter_formula() + 3 * (self.geometry.width + 1) * self.geometry.width
+
+    def projection_flops(self) -> int:
+        return 6 * self.geometry.width**2
+
+
+@register_variant("near_wide_standard")
+class NearWideStandard(LooksNear, _WideStandard):
+    """Control of `near_wide`: plain attention can give a head the next head's queries and keys as well."""
 
 
 class _Single(Variant):

@@ -63,7 +63,7 @@ class PretrainTrainer(Trainer):
         return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """Matrices only: biases, norms and the diagonals of the shared variants are not decayed."""
+        """What has two dimensions or more: no biases, no norms, none of the package's diagonals, which are vectors."""
         return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from sharedqkv.attention import variant_names
 from sharedqkv.data.manifest import Manifest
 from sharedqkv.evidence.learning_rates import judged_loss
 from sharedqkv.evidence.report.bench import Bench, bench_of_record, bench_of_stage
@@ -215,6 +216,7 @@ def read_study(folder: Path) -> Study:
         Entrant(**{field.name: entrant[field.name] for field in dataclasses.fields(Entrant)})
         for entrant in info["entrants"]
     ]
+    _refuse_unknown_variants(folder, entrants)
     reader = _Reader(folder, entrants, info["cells"], problems={})
     pretraining = reader.pretraining()
     return Study(
@@ -248,6 +250,17 @@ def _read_info(folder: Path) -> dict[str, Any]:
         what = f"{', '.join(missing)} missing" if missing else f"baseline {info['baseline']!r} is no entrant"
         raise ValueError(f"{file}: {what}. Run the same `sharedqkv study` command again")
     return info
+
+
+def _refuse_unknown_variants(folder: Path, entrants: Iterable[Entrant]) -> None:
+    """Their sizes could not be counted, and their runs would look damaged."""
+    known = variant_names()
+    for entrant in entrants:
+        if entrant.variant not in known:
+            raise ValueError(
+                f"{folder}: {entrant.name} is of the variant {entrant.variant!r}, which is not known here. Install the "
+                "plugin that has it (the study's README may name it), then make the report again"
+            )
 
 
 @dataclass

@@ -48,6 +48,17 @@ class Search:
     position: str
     """Positions of the models it is done with; the rate found is the variant's with any."""
 
+    def __post_init__(self) -> None:
+        if not self.learning_rates or min(self.learning_rates) <= 0:
+            raise ValueError(
+                f"learning_rates must be positive, one to take or several to try, not {list(self.learning_rates)}"
+            )
+
+    @property
+    def only_rate(self) -> float | None:
+        """With one rate there is nothing to search."""
+        return self.learning_rates[0] if len(self.learning_rates) == 1 else None
+
 
 @dataclass(frozen=True)
 class Group:
@@ -199,7 +210,7 @@ def _entrants(study: Study) -> dict[tuple[str, str], Entrant]:
 
 def _cells(group: Group, search: Search) -> Iterator[Cell]:
     """Variants change fastest: the same program compiled by two cells at once would be compiled twice."""
-    for rate in search.learning_rates if len(search.learning_rates) > 1 else ():
+    for rate in search.learning_rates if search.only_rate is None else ():
         for variant in group.variants:
             yield Cell(variant, search.position, tried_rate=rate)
     wholes = [

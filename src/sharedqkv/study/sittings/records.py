@@ -55,8 +55,8 @@ class Records:
 
     def chosen_rate(self, variant: str) -> float | None:
         """None until all are tried; one alone need not be."""
-        if len(self.plan.search.learning_rates) == 1:
-            return self.plan.search.learning_rates[0]
+        if self.plan.search.only_rate is not None:
+            return self.plan.search.only_rate
         losses = self._search_losses(variant)
         if all(loss == math.inf for loss in losses.values()):
             raise ValueError(f"{variant}: training broke down with every rate: add lower ones to the plan's search")
@@ -71,7 +71,9 @@ class Records:
 
     def is_taken(self, cell: Cell) -> bool:
         """Whether it would check the rate that was chosen anyway: the run of that seed in pretrain/ is it already."""
-        return cell.checked_rate is not None and cell.checked_rate == best_rate(self._search_losses(cell.variant))
+        if cell.checked_rate is None:
+            return False
+        return cell.checked_rate == (self.plan.search.only_rate or best_rate(self._search_losses(cell.variant)))
 
     def recipe(self, cell: Cell, corpus: Path, output: Path) -> PretrainRecipe | None:
         """None as long as the learning rate is not known."""
@@ -162,7 +164,7 @@ class Records:
         """For study.json, of how it was run: which rates were searched, how many runs shared the device."""
         search = self.plan.search
         return {
-            **({"search": dataclasses.asdict(search)} if len(search.learning_rates) > 1 else {}),
+            **({"search": dataclasses.asdict(search)} if search.only_rate is None else {}),
             "side_by_side": max((note["side_by_side"] for note in self._notes_of("pretrain")), default=1),
         }
 

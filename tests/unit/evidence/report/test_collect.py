@@ -57,6 +57,14 @@ def test_a_bad_study_json_is_named(content, message, tmp_path):
         read_study(tmp_path)
 
 
+def test_a_variant_of_a_plugin_that_is_not_installed_is_named(tmp_path):
+    info = make_info(["standard", "shared"], 1)
+    info["entrants"][1] |= {"name": "theirs:size=2", "variant": "theirs"}
+    (tmp_path / "study.json").write_text(json.dumps(info))
+    with pytest.raises(ValueError, match="theirs:size=2 is of the variant 'theirs', which is not known here"):
+        read_study(tmp_path)
+
+
 def test_damaged_parts_are_told_and_the_rest_is_read(tmp_path):
     folder = make_study(tmp_path / "study", {"standard": 0.9, "shared": 0.8}, seeds=2, finetune_seeds=1)
     (folder / "bench.json").write_text("{")

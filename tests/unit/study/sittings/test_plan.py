@@ -32,7 +32,8 @@ def test_one_rate_needs_no_search(plan, tmp_path):
     assert [cell.stage for cell in screening.cells] == ["pretrain"] * 4
     recipe = Records(screening, tmp_path / "records").recipe(screening.cells[0], Path("c"), Path("r"))
     assert recipe.learning_rate == 0.002
-    assert (recipe.schedule, recipe.max_tokens) != ("constant", screening.search.max_tokens)
+    assert recipe.schedule != "constant"
+    assert recipe.max_tokens == screening.study.pretrain["max_tokens"]
 
 
 def test_a_search_run_is_the_beginning_of_the_whole_run(plan):
@@ -81,6 +82,8 @@ def test_a_task_may_have_settings_of_its_own(plan_with_tasks):
     ("old", "new", "message"),
     [
         ("[shared]", "[narrow]", r"narrow \(rotary\) is not in the study, which has standard"),
+        ("[1.0e-3, 2.0e-3]", "[]", r"search: learning_rates must be positive, .*, not \[\]"),
+        ("[1.0e-3, 2.0e-3]", "[0]", r"search: learning_rates must be positive, .*, not \[0.0\]"),
         ("position:", "positon:", "search: unknown key 'positon'. Did you mean 'position'"),
         ("seeds: [1]", "seeds: 1", "order: seeds must be a list, not 1"),
         ("seeds: [1]", "seeds: [1], learning_rates: [0.7]", "order: learning_rates: 0.7 is not one of the search's"),
@@ -178,7 +181,7 @@ def test_a_plan_may_name_its_records_and_what_a_run_takes(plan, tmp_path):
 @pytest.mark.usefixtures("ties")
 def test_plans_of_the_evidence_name_records_of_their_own(name):
     plan = load_plan(EVIDENCE / name)
-    if len(plan.search.learning_rates) > 1:
+    if plan.search.only_rate is None:
         assert plan.run_s > plan.search_s
     else:
         assert plan.run_s > 0

@@ -200,9 +200,13 @@ def test_the_study_names_the_rates_that_are_searched(records):
     assert study_of(records)["search"] == {"learning_rates": [1e-3, 2e-3], "max_tokens": 1000, "position": "rotary"}
 
 
-def test_one_rate_is_no_search_to_tell_of(records):
+def test_one_rate_is_taken_and_no_search_to_tell_of(records):
     one = dataclasses.replace(records.plan.search, learning_rates=(2e-3,))
-    assert "search" not in Records(dataclasses.replace(records.plan, search=one), records.folder).facts()
+    records = Records(dataclasses.replace(records.plan, search=one), records.folder)
+    assert records.chosen_rate("shared") == 2e-3
+    assert records.is_taken(dataclasses.replace(FIRST, checked_rate=2e-3))
+    assert not records.is_taken(FIRST)
+    assert "search" not in records.facts()
 
 
 def test_the_command_can_be_run_from_the_same_folder(records, tmp_path, monkeypatch):
