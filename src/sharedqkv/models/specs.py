@@ -35,4 +35,10 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
     name, options, values = parse_spec(spec)
-    return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **{**overrides, **values})
+    fields_of_size = {**overrides, **values}
+    try:
+        return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **fields_of_size)
+    except ValueError as error:
+        if not (options or values):
+            raise  # a name alone has nothing wrong in it: it is the size or another field
+        raise ValueError(f"{spec!r}: {error}") from error

@@ -24,3 +24,10 @@ def test_options_and_fields_are_told_apart():
 def test_bad_specs_are_refused(spec, message):
     with pytest.raises(ValueError, match=message):
         config_from_spec(spec, "tiny")
+
+
+@pytest.mark.parametrize("spec", ["shared:init=twos", "standard:hidden_size=7"])
+def test_a_wrong_value_is_told_with_its_spec(spec):
+    """Of several on a command line, which one is it?"""
+    with pytest.raises(ValueError, match=f"^'{spec}': "):
+        config_from_spec(spec, "tiny")
