@@ -19,7 +19,7 @@ NAMES = [
     *("biased", "turned", "turned:random=true", "balanced", "filtered", "crossed"),
     *("paired", "paired:taps=true", "lent", "lent:taps=true"),
     *("near", "near:init=signs", "near_lent", "near_mapped", "near_single", "near_wide"),
-    *("near_fast", "near_wide:speed=8", "near_filtered", "near_filtered:reach=2", "near_wide:speed=8,filtered=true"),
+    *("near_fast", "near_wide:speed=8", "near_filtered", "near_wide:speed=8,filtered=true"),
 ]
 LARGER_CONTROLS = ["near_standard", "near_standard_fast", "near_wide_standard:speed=8"]
 CONTROLS = ["narrow_filtered", "grouped_filtered:num_query_heads=7", "near_narrow", "near_grouped:num_query_heads=7"]
@@ -78,7 +78,7 @@ def test_a_filter_of_s_serves_all_roles():
     s = variant.split_heads(variant.shared(hidden))
     torch.testing.assert_close(variant(hidden).v_BGLK, s)  # at first each token sees itself only
     with torch.no_grad():
-        variant.filter.taps.copy_(torch.tensor([0.25, 0.0, 0.5])[:, None, None].expand_as(variant.filter.taps))
+        variant.taps.copy_(torch.tensor([0.25, 0.0, 0.5])[:, None].expand_as(variant.taps))
     zero = torch.zeros_like(s[:, :, :1])
     around = torch.cat((zero, s, zero), dim=2)
     torch.testing.assert_close(variant(hidden).v_BGLK, around[:, :, :-2] + 2 * around[:, :, 2:])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from sharedqkv_ties import Lent, random_signs_like
+from sharedqkv_ties import Lent, filtered, random_signs_like
 from torch import Tensor, nn
 from transformers import initialization
 
@@ -131,54 +131,29 @@ class NearFast(LooksNear, _FastShared):
     """`near:init=signs` whose diagonals and biases learn faster."""
 
 
-@dataclass(frozen=True)
-class FilterOptions(FastOptions):
-    reach: int = 1
-    """How many tokens before and after the filter sees."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_positive_int("reach", self.reach)
-
-
-class Filter(nn.Module):
-    """A weight for each channel and each token around. At first a token sees itself only."""
-
-    def __init__(self, reach: int, num_heads: int, size: int, speed: float):
-        super().__init__()
-        self.reach, self.speed = reach, speed
-        self.taps = nn.Parameter(torch.empty(2 * reach + 1, num_heads, size))
-
-    def init_weights(self) -> None:
-        start = torch.zeros_like(self.taps)
-        start[self.reach] = 1 / self.speed
-        initialization.copy_(self.taps, start)
-
-    def forward(self, s_BHLK: Tensor) -> Tensor:
-        length, taps_THK = s_BHLK.shape[2], (self.taps * self.speed).to(s_BHLK.dtype)
-        around = nn.functional.pad(s_BHLK, (0, 0, self.reach, self.reach))
-        seen = [around[:, :, tap : tap + length] * taps_HK[:, None] for tap, taps_HK in enumerate(taps_THK)]
-        return torch.stack(seen).sum(dim=0)
+def init_filter(taps_3E: Tensor, speed: float) -> None:
+    """Each token sees itself only."""
+    start = torch.zeros_like(taps_3E)
+    start[1] = 1 / speed
+    initialization.copy_(taps_3E, start)
 
 
 class _FilteredShared(_FastShared):
-    Options = FilterOptions
-
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)
-        self.filter = Filter(options.reach, self.num_heads, self.head_size, self.speed)
+        self.taps = nn.Parameter(torch.empty(3, geometry.width))
 
     def init_weights(self, std: float) -> None:
         super().init_weights(std)
-        self.filter.init_weights()
+        init_filter(self.taps, self.speed)
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         made = super().forward(hidden_BLD)
-        s_BHLK = self.filter(made.v_BGLK)
+        s_BHLK = filtered(made.v_BGLK, (self.taps * self.speed).view(3, self.num_heads, 1, -1))
         return Projected(s_BHLK, s_BHLK, s_BHLK, made.query_scale_HK, made.key_scale_HK, made.output_scale_HK)
 
     def parameter_formula(self) -> int:
-        return super().parameter_formula() + self.filter.taps.numel()
+        return super().parameter_formula() + self.taps.numel()
 
 
 @register_variant("near_filtered")
@@ -219,12 +194,19 @@ class WideOptions:
     """Of S, one a head, that the queries and keys of a head have: its own and those of the next heads."""
     speed: int = 1
     """As of `near_fast`."""
-    filtered: bool = False
-    """Whether S goes through a filter first, as in `near_filtered`."""
 
     def __post_init__(self) -> None:
         require_positive_int("slices", self.slices)
         require_positive_int("speed", self.speed)
+
+
+@dataclass(frozen=True)
+class WideSharedOptions(WideOptions):
+    filtered: bool = False
+    """Whether S goes through a filter first, as in `near_filtered`."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
         require_bool("filtered", self.filtered)
 
 
@@ -270,25 +252,27 @@ class _Wide(Variant):
 
 
 class _WideShared(_Wide):
+    Options = WideSharedOptions
+
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)
         self.shared = nn.Linear(geometry.width, geometry.width, bias=False)
-        self.filter = Filter(1, self.num_heads, geometry.head_size, self.speed) if options.filtered else None
+        self.register_parameter("taps", nn.Parameter(torch.empty(3, geometry.width)) if options.filtered else None)
 
     def init_weights(self, std: float) -> None:
         super().init_weights(std)
         initialization.copy_(self.query_scale, random_signs_like(self.query_scale) / self.speed)
-        if self.filter is not None:
-            self.filter.init_weights()
+        if self.taps is not None:
+            init_filter(self.taps, self.speed)
 
     def slices(self, hidden_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         s_BHLV = self.split_slices(self.shared(hidden_BLD))
-        if self.filter is not None:
-            s_BHLV = self.filter(s_BHLV)
+        if self.taps is not None:
+            s_BHLV = filtered(s_BHLV, (self.taps * self.speed).view(3, self.num_heads, 1, -1))
         return s_BHLV, s_BHLV, s_BHLV
 
     def parameter_formula(self) -> int:
-        taps = 0 if self.filter is None else self.filter.taps.numel()
+        taps = 0 if self.taps is None else self.taps.numel()
         return super().parameter_formula() + self.geometry.width**2 + taps
 
     def projection_flops(self) -> int:
@@ -303,8 +287,6 @@ class NearWide(LooksNear, _WideShared):
 class _WideStandard(_Wide):
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)
-        if options.filtered:
-            raise ValueError("filtered must be false: plain attention has no one tensor to filter for all roles")
         self.query, self.key, self.value = (nn.Linear(geometry.width, geometry.width) for _ in range(3))
 
     def slices(self, hidden_BLD: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -32,11 +32,11 @@ def init_taps(taps_R3E: Tensor, signs: bool) -> None:
     initialization.copy_(taps_R3E, start)
 
 
-def filtered(states_BLE: Tensor, taps_3E: Tensor) -> Tensor:
-    """A filter over the token before, the token and the token after, for each channel."""
-    before, here, after = taps_3E.to(states_BLE.dtype)
-    around = nn.functional.pad(states_BLE, (0, 0, 1, 1))
-    return around[:, :-2] * before + states_BLE * here + around[:, 2:] * after
+def filtered(states: Tensor, taps: Tensor) -> Tensor:
+    """A filter over the token before, the token and the token after, for each channel: BLE by 3E, or BHLK by 3H1K."""
+    before, here, after = taps.to(states.dtype)
+    around = nn.functional.pad(states, (0, 0, 1, 1))
+    return around[..., :-2, :] * before + states * here + around[..., 2:, :] * after
 
 
 @register_variant("biased")

@@ -35,10 +35,10 @@ def parse_spec(spec: str) -> tuple[str, dict[str, Any], dict[str, Any]]:
 
 def config_from_spec(spec: str, size: str, **overrides: Any) -> SharedQKVConfig:
     name, options, values = parse_spec(spec)
-    fields_of_size = {**overrides, **values}
+    values = {**overrides, **values, "attention_variant": name, "attention_options": options}
     try:
-        return SharedQKVConfig.from_size(size, attention_variant=name, attention_options=options, **fields_of_size)
+        return SharedQKVConfig.from_size(size, **values)
     except ValueError as error:
-        if not (options or values):
+        if ":" not in spec:
             raise  # a name alone has nothing wrong in it: it is the size or another field
         raise ValueError(f"{spec!r}: {error}") from error

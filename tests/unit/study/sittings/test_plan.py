@@ -181,11 +181,8 @@ def test_a_plan_may_name_its_records_and_what_a_run_takes(plan, tmp_path):
 @pytest.mark.usefixtures("ties")
 def test_plans_of_the_evidence_name_records_of_their_own(name):
     plan = load_plan(EVIDENCE / name)
-    if plan.search.only_rate is None:
-        assert plan.run_s > plan.search_s
-    else:
-        assert plan.run_s > 0
-        assert plan.search_s is None
+    assert plan.run_s > (plan.search_s or 0)
+    assert (plan.search_s is None) == (plan.search.only_rate is not None)
     study = plan.records / "study.json"
     if study.exists():
         assert json.loads(study.read_text())["name"] == plan.study.name
