@@ -34,6 +34,7 @@ def main() -> int:
         type=float,
         help="seconds of the device for a whole run (default: the plan's, or what those before took)",
     )
+    parser.add_argument("--variants", nargs="+", metavar="VARIANT", help="run cells of these only (default: all)")
     parser.add_argument("--archive", type=Path, help="tar.xz of what came to the records, rewritten after every cell")
     parser.add_argument("--keep-models", action="store_true", help="leave the models in the work folder")
     options = parser.parse_args()
@@ -58,6 +59,7 @@ def main() -> int:
         options.keep_models,
         options.task_data,
         options.expect,
+        tuple(options.variants) if options.variants else None,
         say=lambda text: print(text, flush=True),
     )
     sitting.run()

@@ -88,6 +88,8 @@ class Sitting:
     """Folder of the tasks, or None for the hub."""
     expected: float | None = None
     """Seconds of the device for a whole run, where that is known better than from those before."""
+    variants: tuple[str, ...] | None = None
+    """Whose cells are run; None: all of the plan."""
     say: Callable[[str], None] = print
     commands: Commands = Commands()
 
@@ -98,6 +100,9 @@ class Sitting:
             raise ValueError(f"expected {self.expected:g} s of the device for a run: must be positive")
         if self.task_data is not None and not self.task_data.is_dir():
             raise FileNotFoundError(f"{self.task_data}: no such folder of tasks")
+        planned = list(dict.fromkeys(cell.variant for cell in self.records.plan.cells))
+        if unknown := [variant for variant in self.variants or () if variant not in planned]:
+            raise ValueError(f"{unknown[0]} is not in the plan, which has {', '.join(planned)}")
         self.deadline = time.monotonic() + self.seconds
         self.counted_to = time.monotonic()
         self.running: list[_Running] = []
@@ -106,7 +111,8 @@ class Sitting:
 
     def run(self) -> None:
         self.records.keep_manifest(self.corpus)
-        cells = [cell for cell in self.records.plan.cells if not self.records.is_settled(cell)]
+        wanted = [cell for cell in self.records.plan.cells if self.variants is None or cell.variant in self.variants]
+        cells = [cell for cell in wanted if not self.records.is_settled(cell)]
         try:
             while time.monotonic() < self.deadline:
                 self._count_time()

@@ -78,6 +78,19 @@ def test_what_was_run_before_is_not_run_again(sitting, records):
     assert all("failed" in line for line in again.said[:-1])  # those two are tried once more, and nothing else
 
 
+def test_cells_of_some_variants_only(sitting, records):
+    made = sitting()
+    made.variants = ("standard",)
+    made.run()
+    assert made.said[-1] == "3 of 8 cells are done"  # two of the search and a run
+    assert not list(records.folder.glob("*/shared*"))
+
+
+def test_variants_must_be_in_the_plan(records):
+    with pytest.raises(ValueError, match="narrow is not in the plan, which has standard, shared"):
+        Sitting(records, Path("c"), Path("w"), 1.0, variants=("standard", "narrow"))
+
+
 def test_what_does_not_fit_is_left_for_the_next_sitting(sitting, records):
     records.folder.mkdir()
     records.note(cell="pretrain/standard-rotary/7", seconds=1000.0, side_by_side=1, exit_code=0)
