@@ -37,6 +37,8 @@ class StudyFile:
     """{noise: ..., severity: ..., seeds: ..., domains: ..., examples: ...}; none: no such stage"""
     bench: dict[str, Any] = field(default_factory=dict)
     """{rows: ..., length: ..., repeats: ...}: time and memory of a step; none: no such stage"""
+    questions: tuple[dict[str, Any], ...] = ()
+    """[{model: ..., against: [...]}, ...]: comparisons that are not made anyway, each list corrected as one family"""
     sentence: str = ""
     """whose attention is shown for each model"""
     threads: int = 1
@@ -46,6 +48,14 @@ class StudyFile:
 
     def __post_init__(self) -> None:
         _at_least_one(self, "threads", "gpus_per_run")
+
+
+@dataclass(frozen=True)
+class Question:
+    """Names as in `variants`."""
+
+    model: str
+    against: tuple[str, ...]
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from sharedqkv.models.specs import parse_spec
 from sharedqkv.robustness.conditions import parse_noises, parse_severities
 from sharedqkv.robustness.domains import DOMAINS, parse_domains
 from sharedqkv.robustness.grid import Plan
-from sharedqkv.study.definition import Bench, Study, StudyFile, WorldSizes
+from sharedqkv.study.definition import Bench, Question, Study, StudyFile, WorldSizes
 from sharedqkv.study.shipped import SHIPPED, shipped_studies
 from sharedqkv.study.world import World
 from sharedqkv.tasks.built_in import BUILT_IN
@@ -77,6 +77,7 @@ class _Reader:
         world, prepare = self._corpus()
         pretrain = self._pretrain()
         entrants = self._entrants(pretrain)
+        self._check_questions()
         tasks, finetune_seeds, data = self._finetune(world)
         study = Study(
             name=self.path.stem,
@@ -241,6 +242,18 @@ class _Reader:
             twice = next(entrant.name for entrant in found if slugs.count(entrant.slug) > 1)
             raise self._error("variants", f"{twice} stands there twice")
         return found
+
+    def _check_questions(self) -> None:
+        for values in self.file.questions:
+            question: Question = self._section("questions", Question, values)
+            for name in (question.model, *question.against):
+                if name not in self.file.variants:
+                    raise self._error(
+                        "questions",
+                        f"{name} is not among the variants: write it as there, {', '.join(self.file.variants)}",
+                    )
+            if not question.against or question.model in question.against:
+                raise self._error("questions", f"give others that {question.model} is compared with")
 
     def _finetune(self, world: WorldSizes | None) -> tuple[dict[str, FinetuneRecipe], list[int], str | None]:
         values = dict(self.file.finetune)

@@ -118,6 +118,18 @@ def test_positions_multiply_the_variants(write):
         (("examples: 20", "examples: 20\nbench: {repeats: 0}"), "line 19: repeats must be at least 1, not 0"),
         (("examples: 20", "examples: 20\nthreads: 0"), "line 19: threads must be at least 1, not 0"),
         (("examples: 20", "examples: 20\ngpus_per_run: 3"), "line 8: pretrain: rows_per_step 32 .* multiple of 96"),
+        (
+            ("examples: 20", "examples: 20\nquestions: [{model: shared, against: [narrow]}]"),
+            "line 19: questions: narrow is not among the variants: write it as there, standard, ",
+        ),
+        (
+            ("examples: 20", "examples: 20\nquestions: [{model: shared, against: [shared]}]"),
+            "line 19: questions: give others that shared is compared with",
+        ),
+        (
+            ("examples: 20", "examples: 20\nquestions: [{modle: shared, against: [standard]}]"),
+            r"unknown key 'modle'. Did you mean 'model'\?",
+        ),
         (("examples: 20", "exmples: 20"), r"line 18: unknown key 'exmples'. Did you mean 'examples'\?"),
     ],
 )

@@ -48,7 +48,8 @@ def _comparable(seeds: Mapping[str, int], pair: Pair) -> bool:
 def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair]]:
     """Families, the main one first: the study's focus against its baseline and against these rivals.
 
-    The others follow by baseline and positions, together with the focus against all its rivals.
+    The others follow by baseline and positions, together with the focus against all its rivals; last, what the study
+    asks besides.
     """
     focus = study.focus
     if focus is None or (baseline := study.baseline_of(focus.name)) is None:
@@ -59,7 +60,26 @@ def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair
     for family in against_baseline(study):
         rivals = [pair for model, _ in family if model in of_focus for pair in _against(study, model, RIVALS)]
         families.append([pair for pair in dict.fromkeys([*family, *rivals]) if pair not in main])
+    for family in asked(study):
+        before = {pair for earlier in families for pair in earlier}
+        families.append([pair for pair in family if pair not in before])
     return [family for family in families if family]
+
+
+def asked(study: Study) -> list[list[Pair]]:
+    """The study's own questions, each a family for each kind of positions."""
+    families = []
+    for question in study.info.get("study", {}).get("questions", ()):
+        for positions in dict.fromkeys(entrant.position_embedding_type for entrant in study.entrants):
+            names = {
+                entrant.name.removesuffix(f", {positions}"): entrant.name
+                for entrant in study.entrants
+                if entrant.position_embedding_type == positions
+            }
+            model = names.get(question["model"])
+            others = [names[other] for other in question["against"] if other in names]
+            families.append([(model, other) for other in others if model is not None])
+    return families
 
 
 def _against(study: Study, model: str, variants: tuple[str, ...]) -> list[Pair]:

@@ -100,3 +100,11 @@ def test_a_rival_that_is_the_baseline_is_not_asked_about_twice(study_of):
 
 def test_one_model_alone_is_no_question(study_of):
     assert questions(study_of("standard")) == []
+
+
+def test_a_study_can_ask_more(study_of):
+    study = study_of("standard", "shared", "narrow", "grouped", positions=("rotary", "absolute"))
+    before = questions(study)
+    study.info["study"] = {"questions": [{"model": "grouped", "against": ["narrow", "standard"]}]}
+    more = questions(study)[len(before) :]
+    assert more == [[("grouped, rotary", "narrow, rotary")], [("grouped, absolute", "narrow, absolute")]]
