@@ -59,7 +59,7 @@ def main() -> int:
         options.keep_models,
         options.task_data,
         options.expect,
-        tuple(options.variants) if options.variants else None,
+        variants=tuple(options.variants) if options.variants else None,
         say=lambda text: print(text, flush=True),
     )
     sitting.run()

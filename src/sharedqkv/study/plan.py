@@ -252,8 +252,9 @@ class _Reader:
                         "questions",
                         f"{name} is not among the variants: write it as there, {', '.join(self.file.variants)}",
                     )
-            if not question.against or question.model in question.against:
-                raise self._error("questions", f"give others that {question.model} is compared with")
+            others = set(question.against) - {question.model}
+            if not others or len(others) < len(question.against):
+                raise self._error("questions", f"give others that {question.model} is compared with, each once")
 
     def _finetune(self, world: WorldSizes | None) -> tuple[dict[str, FinetuneRecipe], list[int], str | None]:
         values = dict(self.file.finetune)

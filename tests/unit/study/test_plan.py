@@ -55,6 +55,12 @@ def test_a_study(write, tmp_path):
     assert recipe.position_embedding_type == "rotary"  # tiny_cpu's
 
 
+def test_a_study_may_ask_more(write):
+    asked = "questions: [{model: shared, against: ['standard:num_hidden_layers=1']}]\n"
+    study = load_study(write(GOOD + asked))
+    assert study.file.questions == ({"model": "shared", "against": ["standard:num_hidden_layers=1"]},)
+
+
 def test_positions_multiply_the_variants(write):
     study = load_study(write(GOOD + "positions: [absolute, rotary]\n"))
     assert len(study.entrants) == 6
@@ -124,7 +130,11 @@ def test_positions_multiply_the_variants(write):
         ),
         (
             ("examples: 20", "examples: 20\nquestions: [{model: shared, against: [shared]}]"),
-            "line 19: questions: give others that shared is compared with",
+            "line 19: questions: give others that shared is compared with, each once",
+        ),
+        (
+            ("examples: 20", "examples: 20\nquestions: [{model: shared, against: [standard, standard]}]"),
+            "line 19: questions: give others that shared is compared with, each once",
         ),
         (
             ("examples: 20", "examples: 20\nquestions: [{modle: shared, against: [standard]}]"),

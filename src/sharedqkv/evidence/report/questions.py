@@ -61,8 +61,8 @@ def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair
         rivals = [pair for model, _ in family if model in of_focus for pair in _against(study, model, RIVALS)]
         families.append([pair for pair in dict.fromkeys([*family, *rivals]) if pair not in main])
     for family in asked(study):
-        before = {pair for earlier in families for pair in earlier}
-        families.append([pair for pair in family if pair not in before])
+        before = {frozenset(pair) for earlier in families for pair in earlier}
+        families.append([pair for pair in family if frozenset(pair) not in before])
     return [family for family in families if family]
 
 

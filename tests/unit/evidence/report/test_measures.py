@@ -79,6 +79,21 @@ def test_losses_are_compared_with_those_of_the_same_positions(tmp_path):
     assert all(c.called and c.family == 1 for c in losses.values()), "each is a question of its own"
 
 
+def test_what_a_study_asks_besides_is_a_family_of_its_own(tmp_path):
+    info = make_info(["standard", "shared", "grouped", "low_rank"], 4)
+    info["study"] = {"questions": [{"model": "low_rank", "against": ["shared", "grouped"]}]}
+    for place, entrant in enumerate(info["entrants"]):
+        for seed in range(4):
+            loss = 3.0 + 0.1 * place + 0.001 * seed
+            make_pretraining(tmp_path / "pretrain" / entrant["slug"] / str(seed), entrant["variant"], seed, loss)
+    write_json(tmp_path / "study.json", info)
+    losses = measure(read_study(tmp_path)).losses
+    asked = {pair: c for pair, c in losses.items() if pair[0] == "low_rank" and pair[1] != "standard"}
+    assert {pair[1]: round(c.difference, 6) for pair, c in asked.items()} == {"shared": 0.2, "grouped": 0.1}
+    for c in asked.values():
+        assert (c.family, c.p_corrected) == (2, pytest.approx(2 * c.p))
+
+
 def test_costs_are_those_of_the_models(measures):
     standard, shared = (measures.costs[name].parameters for name in ("standard", "shared"))
     assert (standard.qkv, shared.qkv) == (3 * (32 * 32 + 32), 32 * 32 + 3 * 32)

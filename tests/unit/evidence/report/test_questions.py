@@ -108,3 +108,16 @@ def test_a_study_can_ask_more(study_of):
     study.info["study"] = {"questions": [{"model": "grouped", "against": ["narrow", "standard"]}]}
     more = questions(study)[len(before) :]
     assert more == [[("grouped, rotary", "narrow, rotary")], [("grouped, absolute", "narrow, absolute")]]
+
+
+def test_nothing_is_asked_twice_the_other_way_round_or_in_two_lists(study_of):
+    study = study_of("standard", "shared", "narrow", "grouped")
+    before = questions(study)
+    study.info["study"] = {
+        "questions": [
+            {"model": "standard", "against": ["shared"]},
+            {"model": "grouped", "against": ["narrow"]},
+            {"model": "narrow", "against": ["grouped"]},
+        ]
+    }
+    assert questions(study)[len(before) :] == [[("grouped, rotary", "narrow, rotary")]]

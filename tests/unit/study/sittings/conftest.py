@@ -105,7 +105,7 @@ def add_search_run():
 def sitting(records, tmp_path, monkeypatch):
     monkeypatch.setattr("sharedqkv.study.sittings.sitting.APART_S", 0.0)  # cells here take no time
 
-    def make(seconds=300.0, side_by_side=1, records=records):
+    def make(seconds=300.0, side_by_side=1, records=records, **options):
         corpus = tmp_path / "corpus"
         corpus.mkdir(exist_ok=True)
         (corpus / "manifest.json").write_text('{"length": 32}')
@@ -113,7 +113,9 @@ def sitting(records, tmp_path, monkeypatch):
         script = tmp_path / "pretend.py"
         script.write_text(PRETEND.replace("CONFIG", repr(config)))
         said = []
-        made = Sitting(records, corpus, tmp_path / "work", seconds, side_by_side, tmp_path / "records.tar.xz")
+        made = Sitting(
+            records, corpus, tmp_path / "work", seconds, side_by_side, tmp_path / "records.tar.xz", **options
+        )
         made.say, made.commands, made.said = said.append, Commands((sys.executable, str(script))), said
         return made
 

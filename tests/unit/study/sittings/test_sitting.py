@@ -79,8 +79,7 @@ def test_what_was_run_before_is_not_run_again(sitting, records):
 
 
 def test_cells_of_some_variants_only(sitting, records):
-    made = sitting()
-    made.variants = ("standard",)
+    made = sitting(variants=("standard",))
     made.run()
     assert made.said[-1] == "3 of 8 cells are done"  # two of the search and a run
     assert not list(records.folder.glob("*/shared*"))
