@@ -3,8 +3,8 @@
 S = X Ws; q = S' ⊙ dq + bq and k = S' ⊙ dk + bk, where S' is the head's own slice of S and those of the next heads, and
 v = S ⊙ dv with the one slice. S is there already, so that more of it costs time, but no matrix. V is a slice's size.
 
-The roles are told apart by diagonals and biases alone, which begin about 50 times as large as the entries of Ws. Adam
-moves all weights alike a step, so they are kept in units of 1 / speed.
+The roles are told apart by diagonals and biases alone, and a diagonal begins 50 times as large as the entries of Ws.
+Adam moves all weights alike a step, so both are kept in units of 1 / speed.
 """
 
 from dataclasses import dataclass, replace
