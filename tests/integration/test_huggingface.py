@@ -17,6 +17,7 @@ LORA_TARGETS = {
     "shared": ["shared"],
     "tied": ["shared"],
     "rolled": ["shared"],
+    "overlapping": ["shared"],
     "key_value": ["query", "key_value"],
     "grouped": ["query", "value"],
     "low_rank": ["query.up", "value.up"],

@@ -7,7 +7,7 @@ import torch
 import yaml
 from helpers import tiny_config
 
-from sharedqkv import SharedQKVModel, Variant
+from sharedqkv import SharedQKVForMaskedLM, SharedQKVModel, Variant
 from sharedqkv.accounting import count_parameters
 from sharedqkv.accounting.flops import flops_formula, forward_flops_per_token
 from sharedqkv.attention.rotary import rotate, rotation_for
@@ -102,6 +102,31 @@ def test_heads_first_look_at_neighbours(spec):
     looked_at_HL = (q_BHLK @ k_BHLK.transpose(-1, -2))[0, :, 8:-8].argmax(dim=-1) - torch.arange(8, 56)
     neighbours_H = torch.tensor([1, -1, 2, -2, 3, -3, 4, -4][: variant.num_heads])
     assert (looked_at_HL == neighbours_H[:, None]).float().mean() > 0.7
+
+
+@pytest.mark.parametrize("positions", ["rotary", "absolute"])
+@pytest.mark.parametrize("slices", [2, 3])
+def test_the_accepted_tie_is_overlapping(slices, positions):
+    """To the last bit: what records say of the one is true of the other."""
+    ids, found = torch.arange(6, 30).view(2, 12), []
+    for name, options in (("near_wide", {"slices": slices, "speed": 8}), ("overlapping", {"slices": slices})):
+        torch.manual_seed(0)
+        config = tiny_config(name, attention_options=options, position_embedding_type=positions)
+        model = SharedQKVForMaskedLM(config)
+        outputs = []
+        optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
+        for _ in range(3):
+            output = model(ids, labels=ids)
+            outputs.append(output.logits.detach())
+            output.loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        found.append((outputs, list(model.named_parameters())))
+    (outputs, parameters), (same_outputs, same_parameters) = found
+    assert all(torch.equal(one, other) for one, other in zip(outputs, same_outputs, strict=True))
+    assert [name for name, _ in parameters] == [name for name, _ in same_parameters]
+    for (name, one), (_, other) in zip(parameters, same_parameters, strict=True):
+        assert torch.equal(one, other), name
 
 
 @pytest.mark.parametrize("variant_name", ["near_wide", "near_wide_standard"])

@@ -16,11 +16,7 @@ from sharedqkv import Geometry, Projected, Variant, register_variant
 from sharedqkv.attention.grouped import Grouped
 from sharedqkv.attention.narrow import Narrow
 from sharedqkv.attention.options import require_bool, require_positive_int
-from sharedqkv.attention.shared import Shared
-
-
-def random_signs_like(tensor: Tensor) -> Tensor:
-    return torch.randint_like(tensor, 2) * 2 - 1
+from sharedqkv.attention.shared import Shared, random_signs_like
 
 
 def init_taps(taps_R3E: Tensor, signs: bool) -> None:

@@ -11,6 +11,7 @@ from sharedqkv.attention.low_rank import LowRank
 from sharedqkv.attention.narrow import Narrow
 from sharedqkv.attention.grouped import Grouped
 from sharedqkv.attention.rolled import Rolled
+from sharedqkv.attention.overlapping import Overlapping
 from sharedqkv.attention.base import Geometry, Projected, Variant
 from sharedqkv.attention.registry import build_variant, get_variant, register_variant, variant_names
 
@@ -20,6 +21,7 @@ __all__ = [
     "KeyValue",
     "LowRank",
     "Narrow",
+    "Overlapping",
     "Pairwise",
     "Projected",
     "Rolled",

@@ -1,6 +1,7 @@
 """What every variant is: a module from hidden states to the tensors attention needs.
 
-Shape suffixes: B batch, L length, D model width, H heads, G key/value heads, K head size.
+Shape suffixes: B batch, L length, D model width, H heads, G key/value heads, K head size (of queries and keys where
+values have another).
 """
 
 from dataclasses import dataclass
@@ -67,6 +68,8 @@ class Variant(nn.Module):
     """
 
     Options: ClassVar[type[Any]] = NoOptions
+    made_for_rotary: ClassVar[bool] = False
+    """Whether a model with learned positions should be told that rotary ones are meant."""
 
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__()

@@ -152,3 +152,22 @@ def _rolled(w: Weights, x: Tensor, head: int, variant: Variant) -> tuple[Tensor,
         return _slice(s, source % variant.num_heads, variant) * scale
 
     return scaled("query_scale", head + 1), scaled("key_scale", head), scaled("value_scale", head + 2)
+
+
+@register_reference("overlapping")
+def _overlapping(w: Weights, x: Tensor, head: int, variant: Variant) -> tuple[Tensor, Tensor, Tensor]:
+    slices, speed, heads = variant.options.slices, variant.options.speed, variant.num_heads
+    width = x.shape[1] // heads
+    s = _linear(w, "shared", x)
+
+    def columns(source: int) -> list[int]:
+        return [width * (source % heads) + channel for channel in range(width)]
+
+    def wide(role: str) -> Tensor:
+        many = s[:, [column for step in range(slices) for column in columns(head + step)]]
+        return many @ torch.diag(speed * w[f"{role}_scale"][head]) + speed * w[f"{role}_bias"].view(heads, -1)[head]
+
+    v = s[:, columns(head)]
+    if "value_scale" in w:  # or it was folded away
+        v = v @ torch.diag(speed * w["value_scale"][columns(head)])
+    return wide("query"), wide("key"), v

@@ -17,6 +17,10 @@ from sharedqkv.attention.registry import register_variant
 from sharedqkv.attention.tied import Tied, TiedOptions
 
 
+def random_signs_like(tensor: Tensor) -> Tensor:
+    return torch.randint_like(tensor, 2) * 2 - 1
+
+
 @dataclass(frozen=True)
 class SharedOptions(TiedOptions):
     diagonals: str = "query_key_value"
@@ -49,7 +53,7 @@ class Shared(Tied):
             if scale is not None:
                 initialization.ones_(scale)
         if self.options.init == "signs":
-            initialization.copy_(self.query_scale, torch.randint_like(self.query_scale, 2) * 2 - 1)
+            initialization.copy_(self.query_scale, random_signs_like(self.query_scale))
 
     def forward(self, hidden_BLD: Tensor) -> Projected:
         projected = super().forward(hidden_BLD)

@@ -146,6 +146,12 @@ class SharedQKVAttention(nn.Module):
             kwargs |= {"projected": projected, "rotation": rotation}
         else:
             q_BHLK, k_BGLK, v_BGLK = plain_queries_keys_values(projected, rotation, rotate_alone)
+        if v_BGLK.shape[-1] != q_BHLK.shape[-1] and "flash" in str(self.config._attn_implementation):
+            raise ValueError(
+                f"attn_implementation={self.config._attn_implementation!r} needs values as wide as queries, and "
+                f"attention_variant={self.config.attention_variant!r} has heads of {v_BGLK.shape[-1]} and "
+                f'{q_BHLK.shape[-1]} channels; call model.set_attn_implementation("sdpa")'
+            )
         attend = ALL_ATTENTION_FUNCTIONS.get_interface(self.config._attn_implementation, eager_attention)
         context_BLHK, weights = attend(
             self,

@@ -17,6 +17,7 @@ BASE = {
     "narrow": 95_344_698,
     "grouped": 96_521_274,
     "rolled": 95_358_522,
+    "overlapping": 95_413_818,
     "standard:num_hidden_layers=10": 95_338_554,
 }
 

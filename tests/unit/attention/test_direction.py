@@ -40,7 +40,9 @@ def test_before_and_after_are_alike_to_one_tensor_and_nothing_draws_more_than_th
     assert (scores_HL.argmax(-1) == HERE).all()
 
 
-@pytest.mark.parametrize("name", ["standard", "narrow", "grouped", "key_value", "rolled", "low_rank", "pairwise"])
+@pytest.mark.parametrize(
+    "name", ["standard", "narrow", "grouped", "key_value", "rolled", "low_rank", "pairwise", "overlapping"]
+)
 def test_others_can_tell_before_from_after(name):
     assert tell_apart(scores_by_distance(make_variant(name))).all()
 

@@ -10,9 +10,10 @@ def _restored(monkeypatch):
     monkeypatch.setattr(registry, "_VARIANTS", dict(registry._VARIANTS))
 
 
-def test_the_ten_are_there():
+def test_the_eleven_are_there():
     assert set(variant_names()) >= {
         "standard", "symmetric", "pairwise", "shared", "tied", "key_value", "low_rank", "narrow", "grouped", "rolled",
+        "overlapping",
     }  # fmt: skip
 
 

@@ -19,7 +19,7 @@ def test_without_torchao_the_error_names_the_remedy(monkeypatch):
         quantize_int8(tiny_model("Model", tiny_config("shared")))
 
 
-@pytest.mark.parametrize("name", ["standard", "shared", "rolled", "grouped", "pairwise"])
+@pytest.mark.parametrize("name", ["standard", "shared", "rolled", "grouped", "pairwise", "overlapping"])
 @torch.no_grad()
 def test_stays_near_and_survives_saving(name, tmp_path):
     pytest.importorskip("torchao")

@@ -125,7 +125,7 @@ def test_kernels_in_a_compiled_model(monkeypatch, told):
     assert not told()
 
 
-@pytest.mark.parametrize("untied", ["standard", "rolled"])
+@pytest.mark.parametrize("untied", ["standard", "rolled", "overlapping"])
 def test_other_variants_go_to_sdpa_and_say_so_once(untied, maybe_compiled, told):
     config = small_config(untied, position_embedding_type="rotary")
     fused, sdpa = fused_and_sdpa("Model", config)

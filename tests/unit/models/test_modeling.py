@@ -95,6 +95,13 @@ def test_packing_needs_a_backend_that_keeps_documents_apart(monkeypatch):
         model(torch.full((1, 4), 5), document_ids=torch.tensor([[0, 0, 1, 1]]))
 
 
+def test_flash_attention_refuses_queries_wider_than_values(monkeypatch):
+    model = tiny_model("Model", tiny_config("overlapping", position_embedding_type="rotary"))
+    monkeypatch.setattr(model.config, "_attn_implementation_internal", "flash_attention_2")
+    with pytest.raises(ValueError, match=r"'flash_attention_2' needs values as wide .* 8 and 16 .*\(\"sdpa\"\)"):
+        model(torch.full((1, 4), 5))
+
+
 def test_flex_attention_agrees():
     config = tiny_config("shared", hidden_size=64, position_embedding_type="rotary")
     model = tiny_model("Model", config, "sdpa")

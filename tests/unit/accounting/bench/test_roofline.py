@@ -44,7 +44,7 @@ def test_modernbert_is_counted():
 
 def test_what_a_layer_hands_on():
     width, feed_forward = 128, 512
-    expected = {"standard": 3, "symmetric": 2, "shared": 1, "tied": 1, "key_value": 2}
+    expected = {"standard": 3, "symmetric": 2, "shared": 1, "tied": 1, "key_value": 2, "overlapping": 5}
     for entrant, tensors in zip(entrants(*expected), expected.values(), strict=True):
         assert channels_handed_on(entrant) == (tensors + 3) * width + feed_forward
 
