@@ -1,8 +1,6 @@
 """The configuration: BERT's fields, how q, k and v are made, and two choices of architecture."""
 
 import difflib
-import functools
-import logging
 from dataclasses import field, fields
 from typing import Any
 
@@ -11,8 +9,6 @@ from transformers import PreTrainedConfig
 from transformers.activations import ACT2FN
 
 from sharedqkv.attention import Geometry, Variant, build_variant
-
-log = logging.getLogger(__name__)
 
 SIZES: dict[str, dict[str, int]] = {
     "tiny": {"num_hidden_layers": 2, "hidden_size": 128, "num_attention_heads": 2},
@@ -97,11 +93,6 @@ LEGACY_KEYS = {
 }
 # Would make another model of it: accepted only when off.
 _DECODER_KEYS = {"is_decoder", "add_cross_attention"}
-
-
-@functools.cache
-def _tell_once(message: str) -> None:
-    log.warning(message)
 
 
 class SharedQKVConfig(PreTrainedConfig):
@@ -213,14 +204,9 @@ class SharedQKVConfig(PreTrainedConfig):
         if self.pad_token_id is not None:
             self._require("pad_token_id", 0 <= self.pad_token_id < self.vocab_size, f"in [0, {self.vocab_size})")
         with torch.device("meta"):
-            variant = self.build_attention_variant()
-        if self.position_embedding_type == "rotary" and variant.head_size % 2:
-            raise ValueError(f"rotary positions turn channels in pairs, and the head size is {variant.head_size}")
-        if self.position_embedding_type == "absolute" and variant.made_for_rotary:
-            _tell_once(
-                f"attention_variant={self.attention_variant!r} is made for rotary positions: with learned ones the "
-                'biases it starts with do nothing useful. Set position_embedding_type="rotary".'
-            )
+            head_size = self.build_attention_variant().head_size
+        if self.position_embedding_type == "rotary" and head_size % 2:
+            raise ValueError(f"rotary positions turn channels in pairs, and the head size is {head_size}")
 
     def _require(self, name: str, holds: bool, what: str) -> None:
         if not holds:

@@ -1,6 +1,8 @@
 """The bare encoder as a Hugging Face model, and what all models with heads share."""
 
 import copy
+import functools
+import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -19,8 +21,15 @@ from sharedqkv.kernels import FUSED, segments_of
 from sharedqkv.models.configuration import SharedQKVConfig
 from sharedqkv.models.encoder import SharedQKVAttention, SharedQKVEmbeddings, SharedQKVEncoder, SharedQKVPooler
 
+log = logging.getLogger(__name__)
+
 # Backends whose masks can keep the documents of a packed row apart.
 PACKING_BACKENDS = ("eager", "sdpa", "flex_attention", FUSED)
+
+
+@functools.cache
+def _tell_once(message: str) -> None:
+    log.warning(message)
 
 
 class SharedQKVPreTrainedModel(PreTrainedModel):
@@ -46,6 +55,14 @@ class SharedQKVPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, Variant):
             module.init_weights(self.config.initializer_range)
+            learned = self.config.position_embedding_type != "rotary"
+            if (
+                module.made_for_rotary and learned and not next(module.parameters()).is_meta
+            ):  # not where one only counts
+                _tell_once(
+                    f"attention_variant={self.config.attention_variant!r} is made for rotary positions: with learned "
+                    'ones the biases it starts with do nothing useful. Set position_embedding_type="rotary".'
+                )
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -11,7 +11,7 @@ from torch.testing import assert_close
 from sharedqkv import SharedQKVConfig, SharedQKVModel
 from sharedqkv.accounting import flops_formula, forward_flops_per_token
 from sharedqkv.attention import Geometry, build_variant
-from sharedqkv.models import configuration
+from sharedqkv.models import modeling
 from sharedqkv.models.specs import config_from_spec
 
 
@@ -144,11 +144,13 @@ def test_the_values_diagonal_folds(positions):
     assert {name for name, _ in first_variant(model).named_parameters()} == left
 
 
-def test_learned_positions_are_told_once(monkeypatch, caplog):
-    configuration._tell_once.cache_clear()
-    with caplog.at_level(logging.WARNING, configuration.__name__):
-        rotary_config()
-        tiny_config("shared")
+def test_learned_positions_are_told_once(caplog):
+    modeling._tell_once.cache_clear()
+    with caplog.at_level(logging.WARNING, modeling.__name__):
+        SharedQKVModel(rotary_config())
+        SharedQKVModel(tiny_config("shared"))
+        with torch.device("meta"):
+            SharedQKVModel(tiny_config("overlapping"))  # as `sharedqkv params` counts
         assert not caplog.records
         for _ in range(2):
             SharedQKVModel(tiny_config("overlapping"))
