@@ -39,6 +39,7 @@ def neighbour_biases(num_heads: int, head_size: int) -> tuple[Tensor, Tensor]:
 class LooksNear(Variant):
     """In front of a variant: what it makes, with such biases."""
 
+    made_for_rotary = True
     speed = 1.0
     """How many times as fast the biases learn: Adam moves every weight about as far a step, however large it is."""
 

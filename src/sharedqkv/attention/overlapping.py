@@ -114,7 +114,6 @@ class OverlappingOptions(WideOptions):
 @register_variant("overlapping")
 class Overlapping(LooksNear, WideShared):
     Options = OverlappingOptions
-    made_for_rotary = True
 
     def __init__(self, geometry: Geometry, options: Any):
         super().__init__(geometry, options)

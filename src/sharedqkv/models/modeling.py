@@ -55,10 +55,8 @@ class SharedQKVPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, Variant):
             module.init_weights(self.config.initializer_range)
-            learned = self.config.position_embedding_type != "rotary"
-            if (
-                module.made_for_rotary and learned and not next(module.parameters()).is_meta
-            ):  # not where one only counts
+            counted_only = next(module.parameters()).is_meta
+            if module.made_for_rotary and self.config.position_embedding_type != "rotary" and not counted_only:
                 _tell_once(
                     f"attention_variant={self.config.attention_variant!r} is made for rotary positions: with learned "
                     'ones the biases it starts with do nothing useful. Set position_embedding_type="rotary".'
