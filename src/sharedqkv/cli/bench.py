@@ -1,6 +1,6 @@
 """Time models side by side: a training step and a forward pass, with memory, energy and how near the device's limit.
 
-Entrants are named `variant[:backend][,key=value...][@layers]`: standard  shared:fused  standard:sdpa@10
+Entrants are named `variant[:backend,key=value...][@layers]`: standard  shared:fused  shared:bias=true  standard:sdpa@10
 shared:fused,bias=true. One that names no backend runs on each of --backends. All are compared with the first, take
 turns round by round, and those that should compute the same must do so before any speed is printed. docs/bench.md says
 what is timed.

@@ -16,6 +16,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.utils import can_return_tuple
 
 from sharedqkv.attention import Variant
+from sharedqkv.attention.neighbours import BASE
 from sharedqkv.attention.rotary import rotation_for
 from sharedqkv.kernels import FUSED, segments_of
 from sharedqkv.models.configuration import SharedQKVConfig
@@ -55,12 +56,21 @@ class SharedQKVPreTrainedModel(PreTrainedModel):
         super()._init_weights(module)
         if isinstance(module, Variant):
             module.init_weights(self.config.initializer_range)
-            counted_only = next(module.parameters()).is_meta
-            if module.made_for_rotary and self.config.position_embedding_type != "rotary" and not counted_only:
-                _tell_once(
-                    f"attention_variant={self.config.attention_variant!r} is made for rotary positions: with learned "
-                    'ones the biases it starts with do nothing useful. Set position_embedding_type="rotary".'
-                )
+            if module.made_for_rotary and not next(module.parameters()).is_meta:  # there it is only counted
+                self._tell_about_rotary()
+
+    def _tell_about_rotary(self) -> None:
+        config, variant = self.config, f"attention_variant={self.config.attention_variant!r}"
+        if config.position_embedding_type != "rotary":
+            _tell_once(
+                f"{variant} is made for rotary positions: with learned ones the biases it starts with do nothing "
+                'useful. Set position_embedding_type="rotary".'
+            )
+        elif config.rotary_base != BASE:
+            _tell_once(
+                f"{variant} starts with biases for rotary_base={BASE:g}: with {config.rotary_base:g} its heads do not "
+                "look at their neighbours first."
+            )
 
     @classmethod
     def from_pretrained(cls, pretrained_model_name_or_path: Any, *args: Any, **kwargs: Any) -> Any:

@@ -159,6 +159,14 @@ def test_learned_positions_are_told_once(caplog):
     assert 'Set position_embedding_type="rotary".' in record.message
 
 
+def test_another_base_of_the_rotation_is_told(caplog):
+    modeling._tell_once.cache_clear()
+    with caplog.at_level(logging.WARNING, modeling.__name__):
+        SharedQKVModel(tiny_config("overlapping", position_embedding_type="rotary", rotary_base=500.0))
+    (record,) = caplog.records
+    assert "starts with biases for rotary_base=10000: with 500 its heads do not look" in record.message
+
+
 def test_heads_of_odd_size_start_too():
     model = SharedQKVModel(tiny_config("overlapping", hidden_size=20, attention_options={"slices": 3}))
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())

@@ -102,7 +102,7 @@ class EntrantParts:
 
 
 def split_entrant(text: str) -> EntrantParts:
-    """`variant[:backend][,key=value…][@layers]`"""
+    """`variant[:backend,key=value,…][@layers]`, after the colon either or both."""
     body, at, layers = text.partition("@")
     if at and not (layers.isdecimal() and int(layers)):
         raise ValueError(f"{text!r}: expected a number of layers after @, not {layers!r}")

@@ -6,6 +6,7 @@ from sharedqkv.evidence.comparison import FINETUNING, PRETRAINING, Comparison
 from sharedqkv.evidence.report.collect import Study
 from sharedqkv.evidence.report.document import Paragraph
 from sharedqkv.evidence.report.measures import Measures
+from sharedqkv.evidence.report.questions import asked
 from sharedqkv.tasks.metrics import names_by_task
 
 MINUS = "−"
@@ -93,7 +94,7 @@ def summary(measures: Measures) -> list[Paragraph]:
             Paragraph(_against_narrow(focus.name, measures)),
             Paragraph(_robustness_of(focus.name, measures)),
         ]
-    paragraphs.append(Paragraph(_limits(measures), kind="note"))
+    paragraphs += [Paragraph(_asked(measures)), Paragraph(_limits(measures), kind="note")]
     return [paragraph for paragraph in paragraphs if paragraph.text]
 
 
@@ -238,6 +239,18 @@ def _against_narrow(model: str, measures: Measures) -> str:
         f"The control that counts is {code(narrow)}, plain attention with about as few parameters: against it "
         f"{code(model)} {' and '.join(found)}."
     )
+
+
+def _asked(measures: Measures) -> str:
+    """What the study's own questions found."""
+    averages, found = measures.quality.on_average, []
+    for pairs in filter(None, asked(measures.study)):
+        model = code(pairs[0][0])
+        losses = [f"{_nats(c.difference)} than {code(p[1])}" for p in pairs if (c := measures.losses.get(p))]
+        scores = [f"{difference(c)} against {code(p[1])}" for p in pairs if (c := averages.get(p))]
+        found += [f"the loss of {model} ends {several(losses)}"] if losses else []
+        found += [f"{model} scores {several(scores)}"] if scores else []
+    return f"Asked besides: {'; '.join(found)}." if found else ""
 
 
 def _robustness_of(model: str, measures: Measures) -> str:

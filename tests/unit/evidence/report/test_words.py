@@ -134,3 +134,13 @@ def test_what_is_not_pretrained_yet_is_not_counted_as_done(tmp_path):
     assert "2 of 4 models were pre-trained (`standard` and `shared`), with" in text_of(measure(read_study(tmp_path)))
     shutil.rmtree(tmp_path / "pretrain" / "shared")
     assert "1 of 4 models was pre-trained (`standard`), with 3 seeds" in text_of(measure(read_study(tmp_path)))
+
+
+def test_a_studys_own_questions_are_answered(study_folder):
+    study = read_study(study_folder)
+    assert "Asked besides" not in text_of(measure(study))
+    study.info["study"] = {"questions": [{"model": "narrow", "against": ["shared"]}]}
+    text = text_of(measure(study))
+    assert "Asked besides: " not in text, "shared against narrow is answered already"
+    study.info["study"] = {"questions": [{"model": "shared", "against": ["narrow"]}]}
+    assert "Asked besides: the loss of `shared` ends 0.1" in text_of(measure(study))
