@@ -145,16 +145,6 @@ def test_wide_heads_see_the_next_heads_slice(variant_name):
     torch.testing.assert_close(projected.v_BGLK, slices[2])
 
 
-def test_wide_has_more_of_queries_and_keys_only():
-    specs = ("near:init=signs", "near_wide:slices=4")
-    near, wide = (config_from_spec(spec, "medium", position_embedding_type="rotary") for spec in specs)
-    three_slices = 8 * 2 * 128 * 3 * 512  # layers, a multiply-add, tokens, slices, width
-    assert forward_flops_per_token(wide, 128) - forward_flops_per_token(near, 128) == three_slices
-    assert flops_formula(wide, 128) == forward_flops_per_token(wide, 128)
-    with pytest.raises(ValueError, match="at most the number of heads, 8, not 9"):
-        config_from_spec("near_wide:slices=9", "medium")
-
-
 def test_faster_diagonals_begin_as_the_others_and_move_farther():
     """The same model at first; after one step of an optimizer that moves all weights alike, diagonals and biases have
     moved `speed` times as far, and Ws as far as before."""

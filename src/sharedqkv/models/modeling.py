@@ -1,8 +1,6 @@
 """The bare encoder as a Hugging Face model, and what all models with heads share."""
 
 import copy
-import functools
-import logging
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Self
@@ -13,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 from transformers.masking_utils import create_bidirectional_mask, packed_sequence_mask_function
 from transformers.modeling_outputs import BaseModelOutputWithPooling
-from transformers.utils import can_return_tuple
+from transformers.utils import can_return_tuple, logging
 
 from sharedqkv.attention import Variant
 from sharedqkv.attention.neighbours import BASE
@@ -22,15 +20,10 @@ from sharedqkv.kernels import FUSED, segments_of
 from sharedqkv.models.configuration import SharedQKVConfig
 from sharedqkv.models.encoder import SharedQKVAttention, SharedQKVEmbeddings, SharedQKVEncoder, SharedQKVPooler
 
-log = logging.getLogger(__name__)
+log = logging.get_logger(__name__)
 
 # Backends whose masks can keep the documents of a packed row apart.
 PACKING_BACKENDS = ("eager", "sdpa", "flex_attention", FUSED)
-
-
-@functools.cache
-def _tell_once(message: str) -> None:
-    log.warning(message)
 
 
 class SharedQKVPreTrainedModel(PreTrainedModel):
@@ -62,12 +55,12 @@ class SharedQKVPreTrainedModel(PreTrainedModel):
     def _tell_about_rotary(self) -> None:
         config, variant = self.config, f"attention_variant={self.config.attention_variant!r}"
         if config.position_embedding_type != "rotary":
-            _tell_once(
+            log.warning_once(
                 f"{variant} is made for rotary positions: with learned ones the biases it starts with do nothing "
                 'useful. Set position_embedding_type="rotary".'
             )
         elif config.rotary_base != BASE:
-            _tell_once(
+            log.warning_once(
                 f"{variant} starts with biases for rotary_base={BASE:g}: with {config.rotary_base:g} its heads do not "
                 "look at their neighbours first."
             )

@@ -63,7 +63,8 @@ class PretrainTrainer(Trainer):
         return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
 
     def get_decay_parameter_names(self, model: nn.Module) -> list[str]:
-        """What has two dimensions or more: no biases, no norms, none of the package's diagonals, which are vectors."""
+        """What has two dimensions or more: no biases, no norms, and no diagonals but the wide ones of `overlapping`, as
+        when it was measured."""
         return [name for name, parameter in model.named_parameters() if parameter.dim() > 1]
 
     def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:

@@ -145,7 +145,7 @@ def test_the_values_diagonal_folds(positions):
 
 
 def test_learned_positions_are_told_once(caplog):
-    modeling._tell_once.cache_clear()
+    logging.Logger.warning_once.cache_clear()
     with caplog.at_level(logging.WARNING, modeling.__name__):
         SharedQKVModel(rotary_config())
         SharedQKVModel(tiny_config("shared"))
@@ -160,7 +160,7 @@ def test_learned_positions_are_told_once(caplog):
 
 
 def test_another_base_of_the_rotation_is_told(caplog):
-    modeling._tell_once.cache_clear()
+    logging.Logger.warning_once.cache_clear()
     with caplog.at_level(logging.WARNING, modeling.__name__):
         SharedQKVModel(tiny_config("overlapping", position_embedding_type="rotary", rotary_base=500.0))
     (record,) = caplog.records

@@ -37,6 +37,11 @@ class Entrant:
     model: dict[str, Any]
     """Other fields of the configuration."""
 
+    @property
+    def spec(self) -> str:
+        """As in the study's `variants`: where there are several kinds of positions, names have them besides."""
+        return self.name.removesuffix(f", {self.position_embedding_type}")
+
     def same_but_for_positions(self, other: "Entrant") -> bool:
         mine, theirs = ((e.variant, e.attention_options, e.model) for e in (self, other))
         return mine == theirs

@@ -67,19 +67,13 @@ def questions(study: Study, main_rivals: tuple[str, ...] = ()) -> list[list[Pair
 
 
 def asked(study: Study) -> list[list[Pair]]:
-    """The study's own questions, each a family for each kind of positions."""
-    families = []
-    for question in study.info.get("study", {}).get("questions", ()):
-        for positions in dict.fromkeys(entrant.position_embedding_type for entrant in study.entrants):
-            names = {
-                entrant.name.removesuffix(f", {positions}"): entrant.name
-                for entrant in study.entrants
-                if entrant.position_embedding_type == positions
-            }
-            model = names.get(question["model"])
-            others = [names[other] for other in question["against"] if other in names]
-            families.append([(model, other) for other in others if model is not None])
-    return families
+    """The study's own questions, each a family for each kind of positions that `positions` asks for."""
+    endings = dict.fromkeys(entrant.name.removeprefix(entrant.spec) for entrant in study.entrants)
+    return [
+        [(question["model"] + ending, other + ending) for other in question["against"]]
+        for question in study.info.get("study", {}).get("questions", ())
+        for ending in endings
+    ]
 
 
 def _against(study: Study, model: str, variants: tuple[str, ...]) -> list[Pair]:

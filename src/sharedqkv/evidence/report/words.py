@@ -244,7 +244,7 @@ def _against_narrow(model: str, measures: Measures) -> str:
 def _asked(measures: Measures) -> str:
     """What the study's own questions found."""
     averages, found = measures.quality.on_average, []
-    for pairs in filter(None, asked(measures.study)):
+    for pairs in asked(measures.study):
         model = code(pairs[0][0])
         losses = [f"{_nats(c.difference)} than {code(p[1])}" for p in pairs if (c := measures.losses.get(p))]
         scores = [f"{difference(c)} against {code(p[1])}" for p in pairs if (c := averages.get(p))]

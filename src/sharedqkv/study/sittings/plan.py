@@ -201,11 +201,7 @@ def _task_recipes(study: Study, own_fields: dict[str, Any], path: Path) -> dict[
 
 
 def _entrants(study: Study) -> dict[tuple[str, str], Entrant]:
-    found = {}
-    for entrant in study.entrants:
-        position = entrant.position_embedding_type
-        found[entrant.name.removesuffix(f", {position}"), position] = entrant
-    return found
+    return {(entrant.spec, entrant.position_embedding_type): entrant for entrant in study.entrants}
 
 
 def _cells(group: Group, search: Search) -> Iterator[Cell]:

@@ -1,10 +1,12 @@
 """Who is compared with whom, and in which families."""
 
+import dataclasses
+
 import pytest
 from report_helpers import make_info
 
 from sharedqkv.evidence.report.collect import read_study
-from sharedqkv.evidence.report.questions import against_baseline, awaited, main_and_others, questions
+from sharedqkv.evidence.report.questions import against_baseline, asked, awaited, main_and_others, questions
 from sharedqkv.models.specs import parse_spec
 from sharedqkv.tasks.cells import write_json
 
@@ -121,3 +123,13 @@ def test_nothing_is_asked_twice_the_other_way_round_or_in_two_lists(study_of):
         ]
     }
     assert questions(study)[len(before) :] == [[("grouped, rotary", "narrow, rotary")]]
+
+
+def test_models_that_name_their_own_positions_are_compared_across_them(study_of):
+    study = study_of("standard", "shared")
+    study.entrants[:] = [
+        dataclasses.replace(entrant, name=entrant.spec, position_embedding_type=positions)
+        for entrant, positions in zip(study.entrants, ("absolute", "rotary"), strict=True)
+    ]
+    study.info["study"] = {"questions": [{"model": "shared", "against": ["standard"]}]}
+    assert asked(study) == [[("shared", "standard")]]
